@@ -349,43 +349,39 @@ def measure(
         if not data.has_both:
             continue
         threshold, fitted = _threshold([score for _, score in part], definition, data, sign)
-        low, high = interval(auroc, data, seed, resamples, level)
-        kappa_low, kappa_high = interval(partial(kappa, threshold=threshold), data, seed, resamples, level)
         fails, is_bad = ~data.passed(threshold), ~data.labels
         failing, bad, both = int(fails.sum()), int(is_bad.sum()), int((fails & is_bad).sum())
         # So that 1 is good, whatever the direction.
         shares = data if sign == 1 else replace(data, values=1 + data.values)
         is_share = definition.low == 0 and definition.high == 1
         several = bool((data.votes.sum(axis=1) > 1).any())
-        alpha_low, alpha_high = (
-            interval(partial(alpha, threshold=threshold), data, seed, resamples, level) if several else (None, None)
-        )
+        measures: dict[str, Callable[[Labelled], float]] = {
+            "auroc": auroc,
+            "kappa": partial(kappa, threshold=threshold),
+            **({"alpha": partial(alpha, threshold=threshold)} if several else {}),
+        }
+        figures: dict[str, Any] = {}
+        for what, function in measures.items():
+            low, high = interval(function, data, seed, resamples, level)
+            figures |= {what: function(data), f"{what}_low": low, f"{what}_high": high}
         sorts = data.values if len(np.unique(data.values)) <= _MAX_SORTS else data.passed(threshold)
         agreement = Agreement(
             score=name,
             models=tuple(sorted({score.model for _, score in part if score.model})),
             rows=len(part),
             left_out=len(rows) - len(part),
-            auroc=auroc(data),
-            auroc_low=low,
-            auroc_high=high,
             threshold=sign * threshold,
             fitted=fitted,
-            kappa=kappa(data, threshold),
-            kappa_low=kappa_low,
-            kappa_high=kappa_high,
             balanced_accuracy=balanced_accuracy(data, threshold),
             fail_precision=both / failing if failing else None,
             fail_recall=both / bad,
             fail_f1=2 * both / (failing + bad),
             calibration_error=calibration_error(shares) if is_share else None,
             direction=definition.direction,
-            alpha=alpha(data, threshold) if several else None,
-            alpha_low=alpha_low,
-            alpha_high=alpha_high,
             people_alpha=alpha(data) if several else None,
             labels_needed=labels_needed(data.labels, sorts, level),
             labels_needed_plain=labels_needed(data.labels, np.zeros(len(part)), level),
+            **figures,
         )
         found.append(agreement)
     return sorted(found, key=lambda agreement: (agreement.score not in _VERDICTS, -agreement.auroc))
@@ -465,16 +461,19 @@ def to_text(found: Sequence[Agreement]) -> str:
     return "\n".join(lines)
 
 
+def _with_bounds(*figures: float | None) -> str:
+    value, low, high = ("" if figure is None else f"{figure:.2f}" for figure in figures)
+    return value and f"{value} ({low} to {high})"
+
+
 def _cells(item: Agreement) -> dict[str, str]:
     sign = "≥" if item.direction == "higher" else "≤"
     return {
         "score": item.score,
         "in words": strength(item.auroc, item.auroc_low, item.auroc_high),
-        "AUROC": f"{item.auroc:.2f} ({item.auroc_low:.2f} to {item.auroc_high:.2f})",
-        "kappa": f"{item.kappa:.2f} ({item.kappa_low:.2f} to {item.kappa_high:.2f})",
-        "alpha": ""
-        if item.alpha is None
-        else f"{item.alpha:.2f} ({item.alpha_low or math.nan:.2f} to {item.alpha_high or math.nan:.2f})",
+        "AUROC": _with_bounds(item.auroc, item.auroc_low, item.auroc_high),
+        "kappa": _with_bounds(item.kappa, item.kappa_low, item.kappa_high),
+        "alpha": _with_bounds(item.alpha, item.alpha_low, item.alpha_high),
         "labels for ±3 points": f"{item.labels_needed:,} ({item.labels_needed_plain:,} without)",
         "threshold": f"{sign} {item.threshold:.2f}{' (fitted to these rows)' if item.fitted else ''}",
         "balanced accuracy": f"{item.balanced_accuracy:.2f}",

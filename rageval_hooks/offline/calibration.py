@@ -148,7 +148,9 @@ def _inputs(results: Sequence[Result]) -> VerdictInputs | None:
         return None
     if verdict.model != faithfulness.model:
         raise ConfigurationError(
-            "the verdict follows a grounding model, which has its own threshold in place of limits"
+            f"the verdict follows the grounding model {verdict.model}, whose threshold is fixed: there is no limit to "
+            "fit. `rageval-hooks agreement` says how well it agrees with the labels; --models "
+            """'{"grounding": "minilm"}' fits the limits of the verdict without it"""
         )
     return VerdictInputs.of(faithfulness, facts)
 

@@ -13,6 +13,7 @@ import pytest
 import rageval_hooks
 from rageval_hooks import ConfigurationError, UnknownNameError
 from rageval_hooks.offline.records import read_records
+from tests import tiny_models
 from tests.command import invoke
 
 WORDS = "canal lock keeper winter water bridge barge stone gate level repair crew village harvest market".split()
@@ -136,3 +137,14 @@ def test_what_cannot_be_calibrated(tmp_path: Path) -> None:
     (tmp_path / "b.toml").touch()
     with pytest.raises(ConfigurationError, match="exists already"):
         calibrate(rows, tmp_path / "b.toml")
+
+
+def test_a_grounding_model_has_no_limits(tmp_path: Path) -> None:
+    """The error says what to do instead."""
+    model = tiny_models.add_graph(tiny_models.build_grounding(tmp_path / "m", "BertForTokenClassification"), "tokens")
+    rows = write(tmp_path / "rows.jsonl", 2, share=0.5)
+    first, second = map(json.loads, rows.read_text().splitlines())
+    rows.write_text(json.dumps({**first, "label": 0}) + "\n" + json.dumps({**second, "label": 1}))
+    models = json.dumps({"embedder": "lexical", "grounding": str(model)})
+    with pytest.raises(ConfigurationError, match=r"there is no limit to fit. `rageval-hooks agreement` says.*minilm"):
+        invoke("calibrate", rows, models=models, output=tmp_path / "a.toml")

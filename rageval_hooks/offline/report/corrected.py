@@ -2,8 +2,9 @@
 
 The local verdict sorts the answers, and the judged ones of each sort say how many of it are bad. That is
 prediction-powered inference for a prediction with few values, where the best correction is the share within each value
-(post-stratification). The interval draws these shares from their posteriors under Jeffreys' prior. A normal interval,
-which ppi-python gives, is too narrow where few judged answers are bad or those that look good are seldom judged.
+(post-stratification). The interval draws these shares from their posteriors under Jeffreys' prior. The normal
+interval of ppi-python is too narrow where few judged answers are bad or those that look good are seldom judged: of 50
+such answers, it held the truth in 63% of the weeks that ``benchmarks/corrected_share.py --sets`` simulates.
 """
 
 from __future__ import annotations
