@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.integrations.conversation import turns_from_conversation
+from rageval_hooks.integrations.opentelemetry.facts import tree_of
 from rageval_hooks.integrations.opentelemetry.spans import TracedSpan, is_export, span_rows
 from rageval_hooks.integrations.opentelemetry.turn_building import TURN_ID, NoTurn, turns_from_spans
 from rageval_hooks.offline.records.columns import ColumnMap, find_columns, has_column
@@ -428,24 +429,14 @@ def _records_of_trace(line: int, parts: Parts) -> Iterator[Record | BadRow]:
 
 def _scores_of(turn_id: str, spans: Sequence[TracedSpan]) -> tuple[Score, ...]:
     """Return the scores of a whole turn that we wrote onto spans; of each the first."""
-    by_id = {span.span_id: span for span in spans}
-    root = next((span for span in spans if turn_id in (span.span_id, span.text(TURN_ID))), None)
-
-    def is_inside(span: TracedSpan | None) -> bool:
-        seen = set[str]()
-        while span is not None and span.span_id not in seen:
-            if span is root:
-                return True
-            seen.add(span.span_id)
-            span = by_id.get(span.parent_id)
-        return False
-
+    all_spans = chain.from_iterable(top.inside() for top in tree_of(spans))
+    root = next((one for one in all_spans if turn_id in (one.span.span_id, one.span.text(TURN_ID))), None)
+    if root is None:
+        return ()
     found: dict[str, Score] = {}
     # The spans of evaluations have every score, the turn's own only the main ones.
-    own = [
-        span for span in sorted(spans, key=lambda span: span.started_at) if span.kind == "EVALUATOR" and is_inside(span)
-    ]
-    for span in (*own, root) if root is not None else ():
+    own = sorted((one.span for one in root.inside() if one.span.kind == "EVALUATOR"), key=lambda span: span.started_at)
+    for span in (*own, root.span):
         for name, value in span.below("rageval.score.").items():
             if is_number(value) and name not in found:
                 about = {
