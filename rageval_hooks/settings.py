@@ -310,20 +310,16 @@ class Settings(_FromEnvironment):
         judge_sample_rate: share of turns that are judged, 0..1, at most ``sample_rate``; or a share for each metric, by
             name, judged or local. Judged turns are a part of the evaluated turns. None to judge every evaluated turn.
         judge_sample_by_verdict: share of turns that are judged, by the local verdict of the turn, such as
-            ``good=0.02, doubtful=0.5, bad=0.5``; more than 0, at most ``sample_rate``. For judge metrics that
-            ``judge_sample_rate`` does not name. Turns with another verdict, or none, have ``judge_sample_rate`` if that
-            is one number, else the highest of these shares.
+            ``good=0.02, doubtful=0.5, bad=0.5``; more than 0, at most ``sample_rate``. See docs/judge.md.
         judge_sample_floor: how many turns each process judges in an hour at least, if it has as many. With little
             traffic the shares are raised. The share that held is on every score.
         judge_budget: what the judge may use, such as ``calls_per_day=1000, usd_per_day=5``: calls, tokens or usd, per
-            minute or per day (UTC). All processes with the same ``judge_budget_store`` share it. When it is used up,
-            judging stops, with the reason on the trace; local scores go on.
+            minute or per day (UTC). See docs/guides/production.md.
         judge_budget_store: where the use is counted: a file for the processes of a host, by default
             ``rageval-budget.db``, or ``redis://host:6379/0`` for a fleet (``pip install "rageval-hooks[redis]"``).
-        thresholds: score name → bound for the label ``pass``: the least value, or the greatest where lower is better.
-            None means no label; the name ``"*"`` means every score that is not named. ``"none"`` is short for
-            ``{"*": None}``. Other scores have the bound that was measured for their model, if there is one: see
-            docs/metrics.md. The name of a TOML file stands for what it has, also for limits of the verdict.
+        thresholds: score name → bound for the label ``pass``; None means no label, the name ``"*"`` every score that is
+            not named, and ``"none"`` no labels at all. Or the name of a TOML file with thresholds and limits of the
+            verdict. See docs/guides/tuning.md.
         inline_budget_ms: the time for local scores, in milliseconds. Scores that are ready by then are on the turn's
             span; the others follow as EVALUATOR spans. A call of the application waits for them, at most that long,
             only if another tracer's span carries the scores or ``on_evaluation`` is set. With 0, every score is late.
@@ -332,7 +328,7 @@ class Settings(_FromEnvironment):
             follows that variable.
         redact: True to replace e-mail addresses, phone, card and account numbers, IP addresses, keys and tokens in all
             texts before they reach a span, a judge, a file, a log line or a spool. ``instrument(redact=...)`` also
-            takes a function of a text. Local scores are computed on the original texts. See docs/guides/privacy.md.
+            takes a function of a text. See docs/guides/privacy.md.
         metadata_allow: names of the metadata of turns and passages that may leave; None for all. ``*`` stands for any
             characters.
         metadata_deny: names of metadata that must not leave, at any depth.
