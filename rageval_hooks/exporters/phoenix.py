@@ -39,9 +39,6 @@ IDENTIFIER = "rageval-hooks"
 """Phoenix keeps one annotation per target, name and identifier: without it, phoenix.evals' ``faithfulness`` and ours
 would overwrite each other."""
 
-FEEDBACK = f"{IDENTIFIER} feedback"
-"""Begins the identifier of what people have said to an application."""
-
 _DEFAULT_PORT = "6006"
 _DEFAULT_PLACE = f"http://localhost:{_DEFAULT_PORT}"
 _PLACE_VARIABLES = ("PHOENIX_ENDPOINT", "PHOENIX_COLLECTOR_ENDPOINT")
@@ -244,7 +241,7 @@ def _annotation(kind: str, target: str, result: Result, identifier: str, **more:
 def _feedback(scores: Iterable[Score], span: SpanReference) -> Iterator[Item]:
     """Yield what a person says, as annotations of the trace and of the turn's span. A later word replaces it."""
     for score in scores:
-        identifier = " ".join(filter(None, (FEEDBACK, annotator_of(score))))
+        identifier = " ".join(filter(None, (f"{IDENTIFIER} feedback", annotator_of(score))))
         if span.is_known:
             yield _annotation("span", span.span_id, score, identifier)
         yield _annotation("trace", span.trace_id, score, identifier)

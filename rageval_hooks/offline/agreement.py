@@ -206,8 +206,8 @@ def alpha(data: Labelled, threshold: float | None = None) -> float:
     return float(krippendorff.alpha(value_counts=counts, value_domain=(0, 1), level_of_measurement="nominal"))
 
 
-def labels_needed(labels: Flags, sorts: NDArray[Any], level: float, margin: float = _MARGIN) -> int:
-    """Return how many labels give the share of bad answers within a margin, where each answer is of a known sort.
+def labels_needed(labels: Flags, sorts: NDArray[Any], level: float) -> int:
+    """Return how many labels give the share of bad answers within 3 points, where each answer is of a known sort.
 
     As in the corrected share of a report: the share within each sort is estimated, and weighted by its size.
     """
@@ -216,7 +216,7 @@ def labels_needed(labels: Flags, sorts: NDArray[Any], level: float, margin: floa
         inside = sorts == sort
         good = labels[inside].mean()
         variance += inside.mean() * good * (1 - good)
-    return math.ceil(variance * (NormalDist().inv_cdf(0.5 + level / 2) / margin) ** 2)
+    return math.ceil(variance * (NormalDist().inv_cdf(0.5 + level / 2) / _MARGIN) ** 2)
 
 
 def interval(

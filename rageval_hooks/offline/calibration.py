@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.local.verdict import VerdictInputs, limits_with
+from rageval_hooks.metrics.local.verdict import computed_facts, limits_with, wrong_facts
+from rageval_hooks.metrics.support.sentence_scores import sentences_in
 from rageval_hooks.offline.agreement import Flags, Floats, Labelled, LabelledRow, cohens_kappa, interval
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Result, Score
@@ -100,23 +101,22 @@ def calibrate(rows: Sequence[LabelledRow], *, seed: int = 0, resamples: int = 10
     Raises:
         ConfigurationError: there are too few rows, or the verdicts are those of a grounding model.
     """
-    found = [(row, inputs) for row in rows if (inputs := _inputs(row.record.results)) is not None]
-    good = sum(row.label for row, _ in found)
+    found = [(row, *inputs) for row in rows if (inputs := _inputs(row.record.results)) is not None]
+    good = sum(row.label for row, *_ in found)
     if min(good, len(found) - good) < _MIN_ROWS:
         raise ConfigurationError(
             f"calibration needs {_MIN_ROWS} good and {_MIN_ROWS} bad answers with a verdict of the formula; there are "
             f"{good} and {len(found) - good}"
         )
-    groups = {group: number for number, group in enumerate(sorted({row.group for row, _ in found}))}
+    groups = {group: number for number, group in enumerate(sorted({row.group for row, *_ in found}))}
     if len(groups) < _FOLDS:
         raise ConfigurationError(f"held-out figures need answers about {_FOLDS} documents; there are {len(groups)}")
-    # Per row: faithfulness, several sentences, a wrong fact, only computed facts missing.
-    table = np.array([inputs[:4] for _, inputs in found], float)
-    labels = np.array([row.label for row, _ in found])
-    model = found[0][1].model
+    table = np.array([inputs for _, inputs, _ in found], float)
+    labels = np.array([row.label for row, *_ in found])
+    model = found[0][2]
     shipped = limits_with({}, model)
     fitted = _fit(table, labels, shipped)
-    numbers = np.array([groups[row.group] for row, _ in found])
+    numbers = np.array([groups[row.group] for row, *_ in found])
     folds = np.random.default_rng(seed).permutation(len(groups))[numbers] % _FOLDS
     before, after = _bad(table, shipped), np.zeros(len(found), bool)
     for fold in range(_FOLDS):
@@ -125,7 +125,7 @@ def calibrate(rows: Sequence[LabelledRow], *, seed: int = 0, resamples: int = 10
     # The two alarms of a row, as one value: bit 0 for the fitted limits, bit 1 for the shipped ones.
     codes = 2.0 * before + after
     both = Labelled.of(
-        [(code, int(row.label), row.group) for (row, _), code in zip(found, codes.tolist(), strict=True)]
+        [(code, int(row.label), row.group) for (row, *_), code in zip(found, codes.tolist(), strict=True)]
     )
     low, high = interval(_difference, both, seed, resamples, level)
     return Calibration(
@@ -140,8 +140,12 @@ def calibrate(rows: Sequence[LabelledRow], *, seed: int = 0, resamples: int = 10
     )
 
 
-def _inputs(results: Sequence[Result]) -> VerdictInputs | None:
-    """Return the inputs of a row's verdict; None if it has no verdict."""
+def _inputs(results: Sequence[Result]) -> tuple[tuple[float, bool, bool, bool], str | None] | None:
+    """Return what a row's verdict depends on, and the model of ``faithfulness``; None if it has no verdict.
+
+    That is the value of ``faithfulness``, and whether the answer has several sentences, a wrong fact, and only computed
+    figures that no passage has.
+    """
     by_name = {result.name: result for result in results}
     verdict, faithfulness, facts = map(by_name.get, NEEDED)
     if not isinstance(verdict, Score) or not isinstance(faithfulness, Score) or facts is None:
@@ -152,7 +156,8 @@ def _inputs(results: Sequence[Result]) -> VerdictInputs | None:
             "fit. `rageval-hooks agreement` says how well it agrees with the labels; --models "
             """'{"grounding": "minilm"}' fits the limits of the verdict without it"""
         )
-    return VerdictInputs.of(faithfulness, facts)
+    several = len(sentences_in(faithfulness.metadata)) > 1
+    return (faithfulness.value, several, bool(wrong_facts(facts)), bool(computed_facts(facts))), faithfulness.model
 
 
 def _bad(table: Floats, limits: Mapping[str, float]) -> Flags:

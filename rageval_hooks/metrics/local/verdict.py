@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import (
@@ -126,7 +126,7 @@ class Verdict(GroundingMetric):
         else:
             label, reason = _grounded_verdict(found)
         cause: Cause | None = None
-        computed = _computed(facts)
+        computed = computed_facts(facts)
         if label != "good":
             # Such an answer is a reader's to check, but not wrong: the figures follow from a passage.
             label = "doubtful" if computed else label
@@ -185,7 +185,7 @@ def _cause(
     )
 
 
-def _computed(facts: Result) -> str:
+def computed_facts(facts: Result) -> str:
     """Return which figures were computed, if no other number, date or code is missing; else an empty text."""
     if not isinstance(facts, Score) or any(fact["kind"] != "name" for fact in facts.metadata["missing"]):
         return ""
@@ -206,31 +206,8 @@ def limits_with(own: Mapping[str, float], model: str | None) -> Mapping[str, flo
     return {**LIMITS, **(_LEXICAL_LIMITS if model == LEXICAL else {}), **own}
 
 
-class VerdictInputs(NamedTuple):
-    """What the formula's verdict depends on.
-
-    Attributes:
-        faithfulness: the value.
-        several: True for an answer of several sentences.
-        has_wrong_fact: True if no passage has a number, date or code of it, or the answer has a negation more or less.
-        is_computed: True if its only missing facts follow from figures of a passage.
-        model: the model of ``faithfulness``.
-    """
-
-    faithfulness: float
-    several: bool
-    has_wrong_fact: bool
-    is_computed: bool
-    model: str | None
-
-    @classmethod
-    def of(cls, faithfulness: Score, facts: Result) -> VerdictInputs:
-        """Read them from the results of ``faithfulness`` and ``unsupported_facts``."""
-        several = len(sentences_in(faithfulness.metadata)) > 1
-        return cls(faithfulness.value, several, bool(_wrong(facts)), bool(_computed(facts)), faithfulness.model)
-
-
-def _wrong(facts: Result) -> list[str]:
+def wrong_facts(facts: Result) -> list[str]:
+    """Return the numbers, dates, codes and negations of an answer that no passage has."""
     missing = facts.metadata["missing"] if isinstance(facts, Score) else []
     return [fact["text"] for fact in missing if fact["kind"] != "name"]
 
@@ -250,7 +227,7 @@ def _local_verdict(faithfulness: Score, facts: Result, own: Mapping[str, float])
         facts: the turn's result of ``unsupported_facts``.
         own: the limits of the user.
     """
-    sentences, wrong = sentences_in(faithfulness.metadata), _wrong(facts)
+    sentences, wrong = sentences_in(faithfulness.metadata), wrong_facts(facts)
     limits, kind = limits_with(own, faithfulness.model), "several" if len(sentences) > 1 else "one"
     bad, doubtful = limits[f"verdict.{kind}.bad"], limits[f"verdict.{kind}.doubtful"]
     # Of all sentences the one that costs most: a long one that is a little weak can cost more than a short one.
