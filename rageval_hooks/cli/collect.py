@@ -15,7 +15,9 @@ from rageval_hooks.errors import ConfigurationError, UnknownNameError
 
 
 def collect(
-    sources: Annotated[list[str], typer.Argument(metavar="phoenix|mlflow|FILE...", help="A backend, or scored files.")],
+    sources: Annotated[
+        list[str], typer.Argument(metavar="phoenix|mlflow|langfuse|FILE...", help="A backend, or scored files.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the cases go: .jsonl, for run and score.")],
     verdicts: Annotated[
         list[str] | None, typer.Option("--verdict", help="A verdict of the cases. Repeatable. Default: bad.")

@@ -30,7 +30,8 @@ BackendUrl = Annotated[
     str | None, typer.Option("--url", help="Base URL of the server. Default: what the variables of the backend say.")
 ]
 BackendProject = Annotated[
-    str | None, typer.Option("--project", metavar="NAME", help="The project of Phoenix, the experiment of MLflow.")
+    str | None,
+    typer.Option("--project", metavar="NAME", help="The project of Phoenix or Langfuse, or the experiment of MLflow."),
 ]
 LowerIsBetter = Annotated[
     str | None,

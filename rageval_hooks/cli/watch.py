@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +24,7 @@ _FIRST_SECONDS = 3600.0
 
 
 def watch(
-    backend: Annotated[str, typer.Argument(metavar="BACKEND", help="phoenix or mlflow.")],
+    backend: Annotated[str, typer.Argument(metavar="BACKEND", help="phoenix, mlflow or langfuse.")],
     url: options.BackendUrl = None,
     project: options.BackendProject = None,
     since: Annotated[
@@ -97,10 +97,12 @@ def watch(
     back = None if since is None else seconds(since)
     pause = 0.0 if once or rescore else seconds(every)
     metric = pipeline.metrics[0] if rescore else None
-    task = " ".join((repr(found.server), found.project, f"{metric.name}@{metric.version}" if metric else ""))
-    names = ["rageval-watch", backend, found.project, *([metric.name] if metric else ())]
-    path = checkpoint or Path(re.sub(r"[^\w-]+", "_", "-".join(names)) + ".db")
-    with closing(found), Checkpoint(None if dry_run and not path.exists() else path, task) as known:
+    with ExitStack() as opened:
+        opened.enter_context(closing(found))
+        task = " ".join((repr(found.server), found.project, f"{metric.name}@{metric.version}" if metric else ""))
+        names = ["rageval-watch", backend, found.project, *([metric.name] if metric else ())]
+        path = checkpoint or Path(re.sub(r"[^\w-]+", "_", "-".join(names)) + ".db")
+        known = opened.enter_context(Checkpoint(None if dry_run and not path.exists() else path, task))
         if back is None and known.position is None:
             back = _FIRST_SECONDS
         start = None if back is None else time.time() - back
@@ -165,6 +167,7 @@ def _about_traces(watched: Watch) -> list[str]:
         "known": "had scores already",
         "open": "are not complete yet",
         "no_answer": "have no answer",
+        "search_only": "are searches without an answer",
         "no_content": "have no texts",
         "without_retrieval": "retrieved nothing",
         "given_up": "were not accepted by the backend",

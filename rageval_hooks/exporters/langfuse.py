@@ -12,13 +12,16 @@ from rageval_hooks.exporters.delivery_queue import Item, RejectedError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
 from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, iso_time, known
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation
-from rageval_hooks.turn import SpanReference
+from rageval_hooks.score import VERDICT, Evaluation, Score
+from rageval_hooks.turn import SpanReference, Turn
 
 _CLOUD = "https://cloud.langfuse.com"
 _OTLP_PATH = "/api/public/otel"
 _KEYS = "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY"
 _ROUTE = "api/public/scores"
+
+SPAN_KEY = "rageval.span"
+"""In a score's metadata: ``0x`` and the id of the turn's span, also where the score is one of the trace."""
 
 # As Langfuse reads them from the resource of OTLP.
 _ENVIRONMENT_ATTRIBUTES = ("langfuse.environment", "deployment.environment.name", "deployment.environment")
@@ -66,11 +69,7 @@ class LangfuseExporter(ScoreApiExporter):
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the scores of a stage."""
-        # The environment that Langfuse gives the spans, so that scores are in the same.
-        attributes = resource_attributes(self.provider)
-        names = [variable("LANGFUSE_TRACING_ENVIRONMENT")]
-        names += [str(attributes.get(name, "")) for name in _ENVIRONMENT_ATTRIBUTES]
-        environment = next(filter(None, names), "")
+        environment = self._environment()
         for placed in self.placed_results(evaluation, span):
             result, by_label = placed.result, placed.result.name == VERDICT
             is_whole_trace = placed.span_id == span.span_id and span.parent_span_id is None
@@ -82,12 +81,28 @@ class LangfuseExporter(ScoreApiExporter):
                 "value": result.label if by_label else result.value,
                 "dataType": "CATEGORICAL" if by_label else "NUMERIC",
                 "comment": result.explanation,
-                "metadata": placed.details,
-                "environment": environment if _ENVIRONMENT.fullmatch(environment) else None,
+                # Without 0x, Langfuse would read an id of digits as a number.
+                "metadata": {**placed.details, SPAN_KEY: f"0x{span.span_id}"},
+                "environment": environment,
                 # Langfuse replaces a score that comes with the same id and time, so a repeat must keep both.
                 "timestamp": iso_time(placed.evaluated_at),
             }
             yield Item(target=span.trace_id, name=result.name, body=known(body))
+
+    def session_items(self, session_id: str, score: Score, first: Turn) -> Iterator[Item]:
+        """Yield a score of the session."""
+        body = {
+            "id": f"{score.name} {session_id}",
+            "sessionId": session_id,
+            "name": score.name,
+            "value": score.value,
+            "dataType": "NUMERIC",
+            "comment": score.explanation,
+            "metadata": score.metadata,
+            "environment": self._environment(),
+            "timestamp": iso_time(0 if first.timing is None else first.timing.ended_at),  # for a repeat, as above
+        }
+        yield Item(target=session_id, name=score.name, body=known(body))
 
     def connect(self) -> LangfuseServer:
         """Return the server."""
@@ -111,6 +126,14 @@ class LangfuseExporter(ScoreApiExporter):
     @property
     def _has_keys(self) -> bool:
         return bool(self._public_key and reveal(self._secret_key))
+
+    def _environment(self) -> str | None:
+        """Return the environment that Langfuse gives the spans, so that scores are in the same."""
+        attributes = resource_attributes(self.provider)
+        names = [variable("LANGFUSE_TRACING_ENVIRONMENT")]
+        names += [str(attributes.get(name, "")) for name in _ENVIRONMENT_ATTRIBUTES]
+        environment = next(filter(None, names), "")
+        return environment if _ENVIRONMENT.fullmatch(environment) else None
 
     def _login(self) -> str:
         return basic_auth(self._public_key, reveal(self._secret_key))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
 from base64 import b64decode
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -15,18 +17,24 @@ from rageval_hooks.errors import ExportError
 from rageval_hooks.exporters.content import answering_span_id
 from rageval_hooks.exporters.credentials import variable
 from rageval_hooks.exporters.delivery_queue import PostError
+from rageval_hooks.exporters.langfuse import SPAN_KEY, LangfuseExporter
 from rageval_hooks.exporters.mlflow import EXPERIMENTS, ID_KEY, SESSION_KEY, TRACES, VERSION_KEY, MlflowExporter
 from rageval_hooks.exporters.phoenix import IDENTIFIER, PhoenixExporter
-from rageval_hooks.exporters.score_api import ScoreApiExporter
+from rageval_hooks.exporters.score_api import ScoreApiExporter, known
 from rageval_hooks.integrations.opentelemetry import TracedSpan
+from rageval_hooks.integrations.opentelemetry.facts import parsed_text
 from rageval_hooks.metrics.base import VERDICT_VALUES
 from rageval_hooks.runtime.lazy import cached_property
-from rageval_hooks.runtime.narrowing import is_number
+from rageval_hooks.runtime.narrowing import is_number, mapping_or_empty
 from rageval_hooks.score import ANNOTATED_BY, VERDICT, Result, Score, Skipped
 from rageval_hooks.turn import Turn
 
 _PAGE = 500
 _NOT_FOUND = 404
+_LANGFUSE_PAGE = 100
+_MAX_TRACE_SECONDS = 600.0
+"""How long before a time a trace may have begun that has spans after it, where spans are listed and not traces."""
+_OTEL_IDS = re.compile(r"[0-9a-f]{32} [0-9a-f]{16}")
 
 
 class StoredScore(NamedTuple):
@@ -302,6 +310,104 @@ class MlflowBackend(Backend):
         return str(found["experiment"]["experiment_id"])
 
 
+class LangfuseBackend(Backend):
+    """The project of Langfuse's keys, by its public API: that of Langfuse 4, else that of Langfuse 3.
+
+    Observations that did not come from OpenTelemetry, such as those of Langfuse's SDK 2, are left out.
+    """
+
+    def __init__(self, url: str | None, project: str | None) -> None:
+        self.exporter = LangfuseExporter(url)
+        self._named = project
+
+    @property
+    def project(self) -> str:
+        """The name of the project."""
+        return str(self._found["name"])
+
+    def traces(self, since: float) -> Iterator[StoredTrace]:
+        """Yield traces with the number of their observations, of which Langfuse lists the newest first."""
+        about = {"fromStartTime": _iso(since - _MAX_TRACE_SECONDS)}
+        return (trace for trace in self._traces(about) if trace.started_at >= since)
+
+    def session(self, session_id: str) -> Iterable[StoredTrace]:
+        """Return the traces of a session; none in Langfuse 3, which does not list them."""
+        return self._traces(_filter("sessionId", [session_id])) if self._is_langfuse_4 else ()
+
+    def _traces(self, which: Mapping[str, Any]) -> Iterator[StoredTrace]:
+        found = defaultdict[str, list[tuple[float, float, bool]]](list)
+        for row in self._observations({**which, "fields": "core,basic", "limit": 1000}):
+            began, ended = row["startTime"], row.get("endTime") or row["startTime"]
+            is_root = row.get("isRootObservation") or not row.get("parentObservationId")
+            found[row["traceId"]].append((_seconds(began), _seconds(ended), bool(is_root)))
+        for trace_id, times in sorted(found.items(), key=lambda one: min(one[1])):
+            yield StoredTrace(
+                id=trace_id,
+                started_at=min(times)[0],
+                ended_at=max(ended for _, ended, _ in times),
+                has_root=any(is_root for *_, is_root in times),
+                mark=str(len(times)),
+            )
+
+    def spans(self, traces: Iterable[StoredTrace]) -> Iterator[TracedSpan]:
+        """Yield spans with the attributes that Langfuse keeps, and with those of its own SDK."""
+        rows = self._observations({"fields": "core,basic,io,metadata,model,usage"}, traces)
+        # Until the server merges them, an observation that came twice is listed twice.
+        yield from {span.span_id: span for span in map(_observation, rows)}.values()
+
+    def scores(self, traces: Iterable[StoredTrace], turns: Iterable[Turn]) -> Collection[StoredScore]:
+        """Ask for the scores of the traces and of their observations."""
+        ids = [trace.id for trace in traces]
+        path, queries = "v2/scores", [{"traceId": trace_id} for trace_id in ids]
+        if self._is_langfuse_4 and ids:
+            path, queries = "v3/scores", [{"traceId": ",".join(ids), "fields": "details,subject,annotation"}]
+        return list(map(_langfuse_score, self._pages(path, queries)))
+
+    def page(self, trace_id: str) -> str:
+        """Return the address of the trace in its project."""
+        return f"{self.server.shown_url}/project/{self._found['id']}/traces/{trace_id}"
+
+    @cached_property
+    def _found(self) -> Mapping[str, Any]:
+        for project in self._read("GET", "api/public/projects").get("data", ()):
+            if self._named in (None, project["id"], project["name"]):
+                return dict(project)
+        raise ExportError(f"{self.server!r} has no project {self._named or ''!r} for these keys")
+
+    @cached_property
+    def _is_langfuse_4(self) -> bool:
+        return bool(self._read("GET", "api/public/v2/observations", params={"limit": 1}))
+
+    def _observations(
+        self, about: Mapping[str, Any], traces: Iterable[StoredTrace] | None = None
+    ) -> Iterator[Mapping[str, Any]]:
+        ids = None if traces is None else [trace.id for trace in traces]
+        if self._is_langfuse_4:
+            path, queries = "v2/observations", [about if ids is None else {**about, **_filter("traceId", ids)}]
+        else:
+            about = {"fromStartTime": about.get("fromStartTime")}
+            path, queries = "observations", [{**about, "traceId": one} for one in ids] if ids else [about]
+        rows = self._pages(path, queries)
+        return (row for row in rows if _OTEL_IDS.fullmatch(f"{row['traceId']} {row['id']}"))
+
+    def _pages(self, path: str, queries: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Yield the rows of all pages: Langfuse 4 has cursors, Langfuse 3 has numbers."""
+        for query in queries:
+            about = known({"limit": _LANGFUSE_PAGE, **query})
+            while about:
+                answer = self._read("GET", f"api/public/{path}", params=about)
+                if not answer:
+                    raise ExportError(f"{self.server!r} has no /api/public/{path}")
+                yield from answer["data"]
+                cursor, number = answer["meta"].get("cursor"), answer["meta"].get("page", 1)
+                if cursor is not None:
+                    about["cursor"] = cursor
+                elif number < answer["meta"].get("totalPages", 0):
+                    about["page"] = number + 1
+                else:
+                    about = {}
+
+
 def spans_of(turn: Turn) -> tuple[str, str]:
     """Return the ids of the spans that carry the scores of a turn: its own, and that of the model that answered."""
     return "" if turn.span is None else turn.span.span_id, answering_span_id(turn)
@@ -344,6 +450,81 @@ def _assessments(trace: Mapping[str, Any]) -> Iterator[StoredScore]:
             )
 
 
+def _filter(column: str, values: Sequence[str]) -> dict[str, str]:
+    """Return the parameter of Langfuse 4 for the observations with one of several values."""
+    condition = {"type": "stringOptions", "column": column, "operator": "any of", "value": values}
+    return {"filter": json.dumps([condition])}
+
+
+def _observation(row: Mapping[str, Any]) -> TracedSpan:
+    """Return an observation of Langfuse as the span that it was.
+
+    Langfuse keeps the attributes as metadata, except for inputs and outputs, of whatever convention, which it moves to
+    fields of its own. They come back under the names of its SDK.
+    """
+    held = mapping_or_empty(row.get("metadata"))
+    # Langfuse 3 has {"attributes": {"llm.system": …}}, Langfuse 4 {"attributes.llm.system": …}.
+    columns = {name.removeprefix("attributes."): held[name] for name in held if name.startswith("attributes.")}
+    scope = str(held.get("scope.name") or mapping_or_empty(held.get("scope")).get("name") or "")
+    usage = mapping_or_empty(row.get("usageDetails"))
+    # What Langfuse does not know is a SPAN, for example a request to a server. Its own SDK means a step.
+    is_step = row["type"] != "SPAN" or scope.startswith("langfuse-sdk")
+    ours = {
+        "langfuse.observation.type": row["type"] if is_step else None,
+        "langfuse.observation.input": row.get("input"),
+        "langfuse.observation.output": row.get("output"),
+        "gen_ai.request.model": row.get("providedModelName") or row.get("model"),
+        "gen_ai.usage.input_tokens": usage.get("input"),
+        "gen_ai.usage.output_tokens": usage.get("output"),
+        "session.id": row.get("sessionId"),
+        "user.id": row.get("userId"),
+    }
+    attributes = {**mapping_or_empty(held.get("attributes")), **columns, **known(ours)}
+    about = {
+        "span_id": row["id"],
+        "parent_id": row.get("parentObservationId"),
+        "scope": scope,
+        "start_time": row["startTime"],
+        "end_time": row.get("endTime") or row["startTime"],
+        "status_code": row.get("level"),
+        "status_message": row.get("statusMessage"),
+        "attributes": {name: _plain(value) for name, value in attributes.items()},
+    }
+    return TracedSpan.of({**row, **about})
+
+
+def _plain(value: Any) -> Any:
+    """Return an attribute of Langfuse as it was. It parses whatever is JSON, and MLflow writes each text as JSON."""
+    if isinstance(value, str):
+        return parsed_text(value) if value.startswith('"') else value
+    return value if isinstance(value, (int, float)) else json.dumps(value, ensure_ascii=False)
+
+
+def _langfuse_score(row: Mapping[str, Any]) -> StoredScore:
+    metadata, subject = mapping_or_empty(row.get("metadata")), mapping_or_empty(row.get("subject"))
+    # Langfuse 3 has the place and words in fields of their own.
+    ids = {"trace": row.get("traceId"), "observation": row.get("observationId"), subject.get("kind"): subject.get("id")}
+    # What a person writes without a choice is a note.
+    special = {"TEXT": None, "BOOLEAN": bool(row.get("value"))}
+    value = special.get(row["dataType"], row.get("stringValue") or row.get("value"))
+    kind = "HUMAN" if row["source"] == "ANNOTATION" else str(metadata.get("annotator") or "CODE")
+    is_ours = SPAN_KEY in metadata and kind != "HUMAN"
+    turn = str(metadata[SPAN_KEY]).removeprefix("0x") if is_ours else ""
+    return StoredScore(
+        ids["observation"] or turn or str(ids["trace"]),
+        row["name"],
+        str(metadata.get("version", "")),
+        is_ours=is_ours,
+        annotator=kind,
+        value=value,
+        label=metadata.get("label") or (value if isinstance(value, str) else None),
+        cause=metadata.get("cause"),
+        explanation=row.get("comment"),
+        is_reference=row["dataType"] == "CORRECTION",
+        who=str(metadata.get(ANNOTATED_BY) or row.get("authorUserId") or ""),
+    )
+
+
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
@@ -352,4 +533,8 @@ def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-BACKENDS: Mapping[str, type[Backend]] = {"phoenix": PhoenixBackend, "mlflow": MlflowBackend}
+BACKENDS: Mapping[str, type[Backend]] = {
+    "phoenix": PhoenixBackend,
+    "mlflow": MlflowBackend,
+    "langfuse": LangfuseBackend,
+}

@@ -425,6 +425,20 @@ def test_a_setting_without_a_value(tmp_path: Path) -> None:
     assert SECRET not in str(done.exception)
 
 
+def test_processes_with_spans_that_make_no_turn(tmp_path: Path) -> None:
+    """By the instrumentor, and what the spans lack."""
+    traced = {name: {"Haystack": 2} for name in ("without_content", "without_end", "search_only")}
+    stats = {"without_passages_by_reason": {"text_only_tool": 0}, "traced": traced}
+    (tmp_path / "rageval-7.json").write_text(json.dumps({"pid": 7, "written_at": 0, "stats": stats}))
+
+    found = doctor("--no-send", status=0, stats_file=str(tmp_path / "rageval-{pid}.json"))["processes"]
+    assert [finding["message"] for finding in found] == [
+        "2 turns of Haystack had spans with no texts",
+        "2 turns of Haystack had spans with no end",
+        "2 turns of Haystack had a search whose answer is not in its trace",
+    ]
+
+
 def test_processes_with_tools_that_do_not_look_like_search(tmp_path: Path) -> None:
     """Their counters are in the files of stats_file; {pid} stands for any process."""
     reasons = {"text_only_tool": 3, "no_retriever": 1}

@@ -24,6 +24,7 @@ class Recorded:
         query: as text.
         headers: by lower-case name.
         body: the JSON; None without one.
+        content: the body as it came.
     """
 
     method: str
@@ -31,6 +32,7 @@ class Recorded:
     query: str
     headers: Mapping[str, str]
     body: Any
+    content: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,8 @@ def recording_server(respond: Respond = lambda _: Reply(), *, port: int = 0) -> 
             content = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
             body = json.loads(content) if "json" in headers.get("content-type", "") else None
-            request = Recorded(method=self.command, path=path, query=query, headers=headers, body=body)
+            about: dict[str, Any] = {"method": self.command, "path": path, "query": query, "headers": headers}
+            request = Recorded(**about, body=body, content=content)
             server.requests.append(request)
             self.send(server.respond(request))
 

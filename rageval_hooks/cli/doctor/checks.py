@@ -549,15 +549,17 @@ def running(setup: Setup) -> Iterator[DoctorFinding]:
     except ConfigurationError as error:
         yield note(str(error))
         return
-    for what in ("without_content", "without_end"):
+    lacks = {
+        "without_content": "had spans with no texts",
+        "without_end": "had spans with no end",
+        "search_only": "had a search whose answer is not in its trace",
+    }
+    for what, lack in lacks.items():
         counts = Counter[str]()
         for stats in found:
             counts.update(stats.get("traced", {}).get(what, {}))
         for instrumentor, turns in counts.items():
-            lack = "no texts" if what == "without_content" else "no end"
-            yield warning(
-                f"{counted(turns, 'turn')} of {instrumentor} had spans with {lack}", "see traced-applications.md"
-            )
+            yield warning(f"{counted(turns, 'turn')} of {instrumentor} {lack}", "see traced-applications.md")
     turns = sum(stats["without_passages_by_reason"]["text_only_tool"] for stats in found)
     if turns:
         left_out = sorted({name for stats in found for name in stats.get("tool_results_left_out", ())})

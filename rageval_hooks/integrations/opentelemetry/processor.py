@@ -268,6 +268,8 @@ class TurnSpanProcessor(SpanProcessor):
                 if found.cause == "no_content":
                     _count(counts, "without_content", found.instrumentor)
                     self._warn_of_missing(found.instrumentor, found.reason)
+                elif found.cause == "search_only":
+                    _count(counts, "search_only", found.instrumentor)
                 continue
             used.update(span_id for span_id in parts if builder.has(span_id))
             self._submit_turn(pipeline, counts, trace, found, builder)
@@ -306,7 +308,7 @@ class TurnSpanProcessor(SpanProcessor):
 
     def stats(self) -> dict[str, Any]:
         """Return what became of traces, by instrumentor, and how many are in progress."""
-        what = ("turns", "without_passages", "without_content", "without_end")
+        what = ("turns", "without_passages", "without_content", "without_end", "search_only")
         return {name: dict(self.counts[name]) for name in what} | {
             "open_traces": len(self._traces),
             "open_bytes": self._size,

@@ -54,7 +54,8 @@ class NoTurn:
 
     Attributes:
         reason: the reason, for a reader.
-        cause: ``no_answer``, or ``no_content`` if the spans have no texts.
+        cause: ``no_answer``; ``search_only`` for a search, whose answer may be in another trace; or ``no_content`` if
+            the spans have no texts.
         instrumentor: who made the spans.
         span_id: the outermost of them.
     """
@@ -481,19 +482,19 @@ class TurnBuilder:
         inner = self._all
         place = self._place
         who, switch = instrumentor_of(inner)
+        searched = any(facts.kind in _SEARCHES for facts in inner)
         if not self.response:
             has_call = bool(self._models) or (self._root is not None and _works(self._root))
             calls = any(model.written for model in self._models)
-            searched = any(facts.kind in _SEARCHES for facts in inner)
             failed = place.span.error is not None
             if not (TURN_ID in place.span.attributes or (failed and searched)):
                 if has_call and not calls and not failed:
                     asked = any(model.given for model in self._models)
                     reason = f"the spans of {who} have no {'answer' if asked else 'texts'}: {switch}"
                     return NoTurn(reason, "no_content", who, place.span.span_id)
-                return NoTurn("the spans have no answer", "no_answer", who, place.span.span_id)
+                cause = "search_only" if searched and not has_call else "no_answer"
+                return NoTurn("the spans have no answer", cause, who, place.span.span_id)
         missing = {}
-        searched = any(facts.kind in _SEARCHES for facts in inner)
         if not self.passages and (searched or self._hides_results):
             missing["passages"] = f"the spans of {who} do not have them: {switch}"
         if not self.query:
@@ -525,7 +526,13 @@ class TurnBuilder:
             model=next(filter(None, (one.first(names.MODELS) for one in reversed(self._models))), None),
             timing=timing,
             steps=() if ours else tuple(steps),
-            span=SpanReference(trace_id=span.trace_id, span_id=span.span_id, flags=span.flags, external=not ours),
+            span=SpanReference(
+                trace_id=span.trace_id,
+                span_id=span.span_id,
+                flags=span.flags,
+                parent_span_id=span.parent_id or None,
+                external=not ours,
+            ),
             name=span.name or "turn",
             framework=span.text("rageval.framework") or who.lower() or None,
             session_id=next(filter(None, (one.first(names.SESSIONS) for one in inner)), None),

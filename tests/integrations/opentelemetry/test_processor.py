@@ -350,6 +350,19 @@ class TestBounds:
             assert traced.turns == []
             assert traced.handle.stats()["sampled_out"] == 1
 
+    @pytest.mark.parametrize("prompt", [PROMPT, f"{PASSAGE} {QUESTION}"])
+    def test_a_search_in_a_trace_of_its_own(self, prompt: str) -> None:
+        """The passages are those of the prompt. If they cannot be told there, there is no verdict; both are counted."""
+        with instrumented(metrics="verdict", models="lexical") as traced:
+            document = {"retrieval.documents.0.document.content": PASSAGE}
+            search = {"openinference.span.kind": "RETRIEVER", "input.value": QUESTION, **document}
+            traced.tracer.start_span("search", attributes=search, context=Context()).end()
+            traced.tracer.start_span("chat", attributes=chat(prompt), context=Context()).end()
+            labels = [result.label for one in traced.evaluations for result in one.results]
+            assert labels == (["good"] if prompt == PROMPT else [])
+            assert traced.stats["search_only"] == {"OpenInference": 1}
+            assert sum(traced.stats["without_passages"].values()) == 1 - len(labels)
+
     def test_hidden_passages_give_no_verdict(self) -> None:
         """The reason names the switch."""
         with instrumented(metrics="verdict", models="lexical") as traced:

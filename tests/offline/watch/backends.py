@@ -1,7 +1,9 @@
-"""The read and score APIs of Phoenix and MLflow in this process, as far as ``watch`` needs them."""
+"""The read and score APIs of Phoenix, MLflow and Langfuse in this process, as far as ``watch`` needs them."""
 
 from __future__ import annotations
 
+import gzip
+import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -9,8 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs
 
+from rageval_hooks.exporters.langfuse import SPAN_KEY
+from rageval_hooks.integrations.opentelemetry import TracedSpan
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
 from tests.integrations.opentelemetry.recorded import ANSWER, PASSAGE, QUESTION
+from tests.offline.watch.langfuse_api import PROJECT, observation, spans_of_otlp
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC).timestamp()
 """The time of the tests."""
@@ -72,17 +77,18 @@ class Store:
 
     Attributes:
         spans: as Phoenix has them.
+        observed: spans that came by OTLP.
         scores: what was posted; of scores with one identity the newest.
         posted: identities of all scores that were posted, in their order.
-        refuses: True for a score that the backend does not accept.
-        kill_at: the number of the post, from 1, whose answer never comes.
+        refuses: True for the span of a score that the backend does not accept.
     """
 
     def __init__(self) -> None:
         self.spans: list[dict[str, Any]] = []
+        self.observed: list[TracedSpan] = []
         self.scores: dict[tuple[str, ...], dict[str, Any]] = {}
         self.posted: list[tuple[str, ...]] = []
-        self.refuses: Callable[[dict[str, Any]], bool] = lambda _: False
+        self.refuses: Callable[[str], bool] = lambda _: False
 
     def add(self, *traces: Iterable[dict[str, Any]]) -> None:
         for trace in traces:
@@ -135,7 +141,7 @@ class PhoenixStore(Store):
         query = parse_qs(request.query)
         if request.method == "POST" and request.path.endswith("_annotations"):
             kind = request.path.rpartition("/")[2].removesuffix("_annotations")
-            if any(map(self.refuses, request.body["data"])):
+            if any(self.refuses(body.get("span_id", "")) for body in request.body["data"]):
                 return Reply(status=422)
             for body in request.body["data"]:
                 target = body.get(f"{kind}_id") or body["span_id"]
@@ -220,7 +226,7 @@ class MlflowStore(Store):
         trace_id = request.path.partition("/traces/")[2].partition("/")[0]
         if request.method == "POST":
             body = request.body["assessment"]
-            if self.refuses(body):
+            if self.refuses(body["span_id"]):
                 return Reply(status=422)
             if replaced := body.get("overrides"):
                 self.scores[(replaced,)]["valid"] = False
@@ -246,13 +252,17 @@ class MlflowStore(Store):
         }
 
 
+def _with_kind(span: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a span as they were sent: Phoenix has the kind in a field of its own."""
+    return {"openinference.span.kind": span["span_kind"], **span["attributes"]}
+
+
 def _proto(span: dict[str, Any]) -> dict[str, Any]:
     """Return a span as MLflow writes it: protobuf's JSON, with the names of protobuf."""
 
     def encoded(digits: str | None) -> str:
         return b64encode(bytes.fromhex(digits or "")).decode()
 
-    attributes = {"openinference.span.kind": span["span_kind"], **span["attributes"]}
     return {
         "trace_id": encoded(span["context"]["trace_id"]),
         "span_id": encoded(span["context"]["span_id"]),
@@ -260,9 +270,116 @@ def _proto(span: dict[str, Any]) -> dict[str, Any]:
         "name": span["name"],
         "start_time_unix_nano": int(datetime.fromisoformat(span["start_time"]).timestamp() * 1e9),
         "end_time_unix_nano": int(datetime.fromisoformat(span["end_time"]).timestamp() * 1e9),
-        "attributes": [{"key": key, "value": {"string_value": value}} for key, value in attributes.items()],
+        "attributes": [{"key": key, "value": {"string_value": value}} for key, value in _with_kind(span).items()],
         "status": {"code": "STATUS_CODE_OK"},
     }
+
+
+class LangfuseStore(Store):
+    """A project of Langfuse 4, whose keys decide which one it is.
+
+    Attributes:
+        version: of Langfuse.
+        page: rows of a page.
+    """
+
+    name = "langfuse"
+    version = 4
+    page = _PAGE
+
+    def label(self, span: dict[str, Any], label: str, reference: str) -> None:
+        about = {"traceId": span["context"]["trace_id"], "source": "ANNOTATION", "authorUserId": "", "comment": None}
+        said = {"correct": ("CATEGORICAL", label), "output": ("CORRECTION", reference), "note": ("TEXT", "Look!")}
+        for name, (kind, text) in said.items():
+            self.scores[name,] = {**about, "id": name, "name": name, "dataType": kind, "value": text, "metadata": {}}
+
+    def verdicts(self) -> list[tuple[str, str]]:
+        return sorted(
+            (body["metadata"][SPAN_KEY].removeprefix("0x"), body["value"])
+            for body in self.scores.values()
+            if body["name"] == "verdict"
+        )
+
+    def conversations(self) -> dict[str, tuple[float, str]]:
+        found = [body for body in self.scores.values() if "sessionId" in body]
+        return {body["sessionId"]: (body["value"], body["comment"]) for body in found}
+
+    def respond(self, request: Recorded) -> Reply:
+        query = {name: values[0] for name, values in parse_qs(request.query).items()}
+        path = request.path.removeprefix("/api/public/")
+        assert int(query.get("limit", 0)) <= (1000 if path == "v2/observations" else 100)
+        if request.method == "POST" and path == "scores":
+            return self._take(request.body if isinstance(request.body, list) else [request.body])
+        if request.method == "POST" and path == "otel/v1/traces":
+            is_zipped = request.headers.get("content-encoding") == "gzip"
+            for span in spans_of_otlp(gzip.decompress(request.content) if is_zipped else request.content):
+                self.observed.append(span)
+            return Reply()
+        if path == "projects":
+            return Reply(body={"data": [{"id": PROJECT, "name": "canal"}]})
+        if path == ("v2/observations" if self.version == 4 else "observations"):
+            return self._page(self._observations(query), query, whole="io" in query.get("fields", "io"))
+        if path == ("v3/scores" if self.version == 4 else "v2/scores"):
+            traces = query["traceId"].split(",") if self.version == 4 else [query["traceId"]]
+            rows = [body for body in self.scores.values() if body.get("traceId") in traces]
+            return self._page(list(map(self._score, rows)), query)
+        return Reply(status=404, body={"message": "This endpoint is not available"})
+
+    def _take(self, bodies: list[dict[str, Any]]) -> Reply:
+        if any(self.refuses(body["metadata"].get(SPAN_KEY, "").removeprefix("0x")) for body in bodies):
+            return Reply(status=207 if len(bodies) > 1 else 400)
+        for body in bodies:
+            self.scores[body["id"],] = {"source": "API", "authorUserId": None, **body}
+            place = body.get("sessionId") or body["traceId"]
+            self.posted.append((place, body["metadata"].get(SPAN_KEY, ""), body["name"]))
+        return Reply(status=202)
+
+    def _observations(self, query: dict[str, str]) -> list[dict[str, Any]]:
+        column, wanted = "traceId", [query["traceId"]] if "traceId" in query else None
+        if self.version == 4 and "filter" in query:
+            [condition] = json.loads(query["filter"])
+            assert (condition["type"], condition["operator"]) == ("stringOptions", "any of")
+            column, wanted = condition["column"], condition["value"]
+        since = datetime.fromisoformat(query.get("fromStartTime", "1970-01-01T00:00:00Z")).timestamp() * 1e9
+        spans = [TracedSpan.of({**one, "attributes": _with_kind(one)}) for one in self.spans] + self.observed
+        newest_first = sorted((one for one in spans if one.started_at >= since), key=lambda one: -one.started_at)
+        rows = [observation(span, self.version) for span in newest_first]
+        return [row for row in rows if wanted is None or row[column] in wanted]
+
+    def _score(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a score as it is listed: what of its metadata is JSON comes back parsed."""
+        metadata = {name: int(text) if str(text).isdigit() else text for name, text in body["metadata"].items()}
+        places = ("traceId", "observationId")
+        shown = {name: value for name, value in body.items() if name not in (*places, "value")}
+        if self.version == 4:
+            on = body.get("observationId")
+            subject = {"kind": "observation", "id": on} if on else {"kind": "trace", "id": body["traceId"]}
+            return {**shown, "value": body["value"], "metadata": metadata, "subject": subject}
+        said, is_text = body["value"], isinstance(body["value"], str)
+        value = {"stringValue": str(said) if is_text or isinstance(said, bool) else None}
+        value["value"] = 0 if is_text else float(said)
+        return {**shown, **value, "metadata": metadata, **{name: body.get(name) for name in places}}
+
+    def _page(self, rows: list[dict[str, Any]], query: dict[str, str], whole: bool = True) -> Reply:
+        if not whole:
+            texts = ("input", "output", "metadata", "usageDetails")
+            rows = [{name: value for name, value in row.items() if name not in texts} for row in rows]
+        if self.version == 4:
+            start = int(query.get("cursor", 0))
+            meta: dict[str, Any] = {"cursor": str(start + self.page)} if len(rows) > start + self.page else {}
+        else:
+            start = (int(query.get("page", 1)) - 1) * self.page
+            meta = {"page": start // self.page + 1, "totalPages": -(-len(rows) // self.page)}
+        return Reply(body={"data": rows[start : start + self.page], "meta": meta})
+
+
+class Langfuse3Store(LangfuseStore):
+    """A project of Langfuse 3."""
+
+    version = 3
+
+
+STORES = (PhoenixStore, MlflowStore, LangfuseStore)
 
 
 @contextmanager

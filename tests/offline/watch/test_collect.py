@@ -10,8 +10,7 @@ import pytest
 
 import rageval_hooks
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.mlflow import MlflowExporter
-from rageval_hooks.exporters.phoenix import PhoenixExporter
+from rageval_hooks.offline.backends import BACKENDS
 from rageval_hooks.offline.records import read_records, write_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.testsets import read_questions
@@ -19,15 +18,17 @@ from rageval_hooks.score import VERDICT, Skipped
 from rageval_hooks.turn import Turn
 from tests.command import invoke
 from tests.exporters.recording import RecordingServer
-from tests.offline.watch.backends import MlflowStore, PhoenixStore, Store, rag_trace, serve
+from tests.offline.watch.backends import STORES, PhoenixStore, Store, rag_trace, serve
 
 WRONG = "It was last rebuilt in 1978."
 LENGTH = "How long is the lock of the Tessel canal?"
 
 
-@pytest.fixture(params=[PhoenixStore, MlflowStore], ids=lambda kind: str(kind.name))
-def store(request: pytest.FixtureRequest) -> Store:
+@pytest.fixture(params=STORES, ids=lambda kind: str(kind.__name__))
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
     """The backend: two bad answers to one question, one to another, and a good one."""
+    monkeypatch.setenv("LANGFUSE_PUBLIC_KEY", "pk-1")
+    monkeypatch.setenv("LANGFUSE_SECRET_KEY", "sk-1")
     made: Store = request.param()
     bad = [rag_trace(1, answer=WRONG), rag_trace(2, answer=WRONG), rag_trace(3, question=LENGTH, answer="It is 9 km.")]
     made.add(*bad, rag_trace(4))
@@ -69,12 +70,12 @@ def test_what_people_say_comes_along(store: Any, server: RecordingServer) -> Non
     first = next(iter(read_records("cases.jsonl"))).turn
 
     assert first.metadata["label"] == "wrong"
-    assert first.reference == ("In 1934." if isinstance(store, MlflowStore) else None)
+    assert first.reference == (None if isinstance(store, PhoenixStore) else "In 1934.")
 
 
 def test_what_several_people_say_of_a_trace(store: Any, server: RecordingServer) -> None:
     """What an application has handed over with ``feedback()``, by who says it, with the page of the trace."""
-    exporter = PhoenixExporter(server.url) if isinstance(store, PhoenixStore) else MlflowExporter(server.url)
+    exporter = BACKENDS[store.name](server.url, None).exporter
     with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
         handle.feedback(1, False, annotator="ada", comment="The year is wrong.")
         handle.feedback(1, "up", annotator="bob")
@@ -87,6 +88,7 @@ def test_what_several_people_say_of_a_trace(store: Any, server: RecordingServer)
     assert [result.name for result in first.results if result.annotator == "HUMAN"] == []
     paths = {
         "phoenix": f"/redirects/traces/{1:032x}",
+        "langfuse": f"/project/prj-1/traces/{1:032x}",
         "mlflow": f"/#/experiments/0/traces?selectedEvaluationId=tr-{1:032x}",
     }
     assert first.turn.metadata["trace_url"] == server.url + paths[store.name]

@@ -1,4 +1,4 @@
-"""``rageval-hooks watch`` with servers in this process that speak the APIs of Phoenix and MLflow."""
+"""``rageval-hooks watch`` with servers in this process that speak the APIs of Phoenix, MLflow and Langfuse."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.turn import Turn
 from tests.command import invoke
 from tests.exporters.recording import RecordingServer
-from tests.offline.watch.backends import NOW, MlflowStore, PhoenixStore, Store, rag_trace, serve
+from tests.offline.watch.backends import NOW, STORES, LangfuseStore, MlflowStore, Store, rag_trace, serve
 
 WRONG = "It was last rebuilt in 1978."
 
 
-@pytest.fixture(params=[PhoenixStore, MlflowStore], ids=lambda kind: str(kind.name))
-def store(request: pytest.FixtureRequest) -> Store:
+@pytest.fixture(params=STORES, ids=lambda kind: str(kind.__name__))
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
     """The backend."""
+    monkeypatch.setenv("LANGFUSE_PUBLIC_KEY", "pk-1")
+    monkeypatch.setenv("LANGFUSE_SECRET_KEY", "sk-1")
     made: Store = request.param()
     return made
 
@@ -244,7 +246,7 @@ def test_a_process_that_ends_before_the_scores_are_noted(store: Store, server: R
 def test_what_the_backend_refuses_is_tried_again_and_given_up(store: Store, server: RecordingServer) -> None:
     """It does not keep others from being noted as done."""
     bad = rag_trace(1)[2]["context"]["span_id"]
-    store.refuses = lambda body: body.get("span_id") == bad
+    store.refuses = lambda span_id: span_id == bad
     store.add(rag_trace(1), rag_trace(2))
     with watching(store, server, Clock()) as watch:
         for _ in range(4):
@@ -267,7 +269,7 @@ def versioned(version: str) -> Metric:
 
 
 def test_a_metric_is_scored_again_under_its_new_version(store: Store, server: RecordingServer) -> None:
-    """And not where it has that version."""
+    """And not where it has that version. Langfuse keeps the score of the old one, too."""
     store.add(rag_trace(1), rag_trace(2))
     for version, expected in (("1", 2), ("2", 2), ("2", 0)):
         made = versioned(version)
@@ -277,11 +279,11 @@ def test_a_metric_is_scored_again_under_its_new_version(store: Store, server: Re
         on_spans = [key for key in store.posted[before:] if key[0] == "span" or len(key) == 3]
         assert len(on_spans) == expected
 
-    valid = [body for body in store.scores.values() if body.get("valid", "span_id" in body)]
+    valid = [body for body in store.scores.values() if body.get("valid", "span_id" in body or "traceId" in body)]
     versions = [
         body["metadata"].get("version") or body["metadata"]["mlflow.assessment.scorerVersion"] for body in valid
     ]
-    assert versions == ["2", "2"]
+    assert versions == (["1", "1", "2", "2"] if isinstance(store, LangfuseStore) else ["2", "2"])
 
 
 def test_no_text_no_verdict(store: Store, server: RecordingServer) -> None:
