@@ -290,17 +290,18 @@ class _Sample:
         for path, value in (leaf for row in rows for column, cell in row.items() for leaf in leaves(cell, column)):
             self._leaves.setdefault(path, []).append(value)
         used = set(self.found.paths.values())
-        # The texts that no field takes, by their paths. A path takes what is inside, and "[context_1, context_2]" or
-        # "hits[].text" what it names.
-        self._texts = {
-            path: texts
+        # What no field takes, by its path. A path takes what is inside, and "[context_1, context_2]" or "hits[].text"
+        # what it names.
+        self._unused = {
+            path: values
             for path, values in self._leaves.items()
-            if (texts := [value for value in values if _is_prose(value)])
-            and not any(
+            if not any(
                 path == taken or path.startswith((f"{taken}.", f"{taken}[")) or ("[" in taken and path in taken)
                 for taken in used
             )
         }
+        self._texts = {path: list(filter(_is_prose, values)) for path, values in self._unused.items()}
+        self._texts = {path: texts for path, texts in self._texts.items() if texts}
 
     def _known_columns(self) -> dict[str, str]:
         """Return the columns that the user named, and those with known names."""
@@ -427,13 +428,19 @@ class _Sample:
             )
         words = [set(str(value).lower().split()) for value in said]
         candidates = dict.fromkeys(self._others.get("response", ()))
-        for path, texts in self._texts.items():
+        found = self._texts
+        # Next to years and sums, these may be answers too.
+        if all(_is_value(value) and not _is_prose(value) for value in said):
+            found = {
+                path: [str(value) for value in values if _is_value(value)] for path, values in self._unused.items()
+            }
+        for path, texts in found.items():
             is_alike = False
             if len(texts) == len(words):
                 pairs = [(one, set(text.lower().split())) for one, text in zip(words, texts, strict=True)]
                 alike = sum(len(one & other) >= _MIN_SHARED_WORDS * len(one | other) for one, other in pairs)
                 is_alike = alike > len(pairs) / 2
-            if path not in self.found.ignored and _may_be_answer(path, texts, is_alike=is_alike):
+            if texts and path not in self.found.ignored and _may_be_answer(path, texts, is_alike=is_alike):
                 candidates[path] = None
         if not candidates:
             return None
@@ -521,6 +528,11 @@ def _says(kind: str, path: str) -> bool:
 def _is_sentence(texts: Iterable[str]) -> bool:
     """Return True if a text has several words, unlike the name of a model."""
     return any(len(text.split()) > 1 for text in texts)
+
+
+def _is_value(value: Any) -> bool:
+    """Return True for a text or a number."""
+    return not is_missing(value) and isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
 def _is_prose(value: Any) -> bool:

@@ -310,6 +310,12 @@ class TestMap:
         ({"answer": G, "result_of_mistral": f"{A} It is new."}, "'answer', 'result_of_mistral'"),
         ({"Antwort": G, "Antwort des Systems": A}, "'Antwort', 'Antwort des Systems'"),
         ({"Respuesta": G, "Respuesta modelo": A}, "'Respuesta', 'Respuesta modelo'"),
+        ({"Antwort": G, "Ausgabe": A}, "'Antwort', 'Ausgabe'"),
+        ({"Risposta": G, "Uscita del sistema": A}, "'Risposta', 'Uscita del sistema'"),
+        ({"答案": G, "模型输出": A}, "'答案', '模型输出'"),
+        ({"answer": G, "qwen": f"{A} It is new."}, "'answer', 'qwen'"),
+        ({"answer": "2019", "Bot Answer": "2018"}, "'answer', 'Bot Answer'"),
+        ({"answer": 2019, "gpt4_answer": 2018}, "'answer', 'gpt4_answer'"),
         (
             {"answer": "The pier was opened in May 2019.", "Column C": "The pier was opened in May 2018."},
             "'answer', 'Column C'",
@@ -326,7 +332,7 @@ def test_two_columns_that_may_be_the_response(row: dict[str, Any], columns: str,
     for name in columns.replace("'", "").split(", "):
         [(_, record)] = read_items(path, options=ReadOptions(columns=ColumnMap({"response": name})))
         assert isinstance(record, Record)
-        assert record.turn.response in (A, G, "x", *(value for value in row.values() if isinstance(value, str)))
+        assert record.turn.response in (A, G, "x", *map(str, row.values()))
 
 
 @pytest.mark.parametrize(
@@ -338,6 +344,7 @@ def test_two_columns_that_may_be_the_response(row: dict[str, Any], columns: str,
         {"reference_answer": G},
         {"answer_relevance.reason": "it is about the pier"},
         {"category": "piers of the north"},
+        {"answer_rating": 4, "answer_confidence": 0.9, "answer_length": 9},
     ],
 )
 def test_what_is_no_second_response(others: dict[str, Any], tmp_path: Path) -> None:
