@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import typer
 
 from rageval_hooks.cli import options
+from rageval_hooks.cli.options import seconds
 from rageval_hooks.cli.output import (
     check_output_option,
     for_stream,
@@ -34,7 +38,10 @@ _FORMATS: dict[str, _Format] = {
 
 
 def report(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scored records; the first is the baseline.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE|BACKEND...", help="Scored records, or phoenix …; the first is the baseline."),
+    ],
     metrics: options.Metrics = None,
     group_by: Annotated[
         str | None,
@@ -76,6 +83,9 @@ def report(
             help="Correct the share of bad answers by people's labels of a random sample: an annotation or a column.",
         ),
     ] = None,
+    since: Annotated[str, typer.Option("--since", help="How far to go back in a backend.")] = "7d",
+    url: options.BackendUrl = None,
+    project: options.BackendProject = None,
     worst: Annotated[int, typer.Option("--worst", min=0, max=1000, help="How many of the worst turns to show.")] = 10,
     worst_by: Annotated[str | None, typer.Option("--worst-by", metavar="SCORE", help="It orders the turns.")] = None,
     trace_url: Annotated[
@@ -96,6 +106,7 @@ def report(
     question then fails the checks, unless --max-errors allows it. Exit status: 0 if all checks pass, 1 if one fails,
     2 if a regression cannot be excluded or an option is wrong.
     """
+    from rageval_hooks.offline.backends import BACKENDS
     from rageval_hooks.offline.report import Resampling, analyze, check_gate, conclude, gate_of
     from rageval_hooks.offline.report.tables import print_tables, to_markdown, to_plain_text
 
@@ -120,21 +131,25 @@ def report(
     if names:
         # A score with a bound or a tolerance is part of the report, also if --metrics does not name it.
         names = list(dict.fromkeys((*names, *bounds, *filter(None, gate.tolerances if gate else ()))))
-    built, scored = analyze(
-        files,
-        metrics=names,
-        worst=worst,
-        worst_by=worst_by,
-        lower=options.split_names(lower_is_better),
-        resampling=Resampling(level=level, resamples=resamples, seed=seed),
-        scorer=load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale),
-        watch=watch_records,
-        on_problem=say,
-        bounded=list(bounds),
-        privacy=PrivacyPolicy.of(Settings.build()),
-        group_by=group_by,
-        people=people,
-    )
+    with TemporaryDirectory() as folder:
+        built, scored = analyze(
+            [
+                _stored(file.name, url, project, seconds(since), Path(folder)) if str(file) in BACKENDS else file
+                for file in files
+            ],
+            metrics=names,
+            worst=worst,
+            worst_by=worst_by,
+            lower=options.split_names(lower_is_better),
+            resampling=Resampling(level=level, resamples=resamples, seed=seed),
+            scorer=load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale),
+            watch=watch_records,
+            on_problem=say,
+            bounded=list(bounds),
+            privacy=PrivacyPolicy.of(Settings.build()),
+            group_by=group_by,
+            people=people,
+        )
     result = check_gate(built, gate) if gate else None
     built = built.model_copy(update={"verdict": conclude(built, bounds, result)})
     if output is None and form == "table" and sys.stdout.isatty():
@@ -161,3 +176,21 @@ def report(
         say(line)
     if result.status:
         raise typer.Exit(result.status)
+
+
+def _stored(name: str, url: str | None, project: str | None, back: float, folder: Path) -> Path:
+    """Write the turns that a backend has, with their scores, into a folder, and return the file."""
+    from rageval_hooks.offline.backends import BACKENDS
+    from rageval_hooks.offline.collecting import records_of
+
+    settings, path, is_scored = Settings.build(), folder / f"{name}.jsonl", False
+    with closing(BACKENDS[name](url, project)) as backend, path.open("w", encoding="utf-8") as file:
+        backend.exporter.bind(settings, None)
+        for record in records_of(backend, backend.traces(time.time() - back), settings.search_tools):
+            file.write(f"{record.to_json()}\n")
+            is_scored |= bool(record.results)
+    if not is_scored:
+        raise ConfigurationError(
+            f"{name} has no turn with scores in this time; `rageval-hooks watch {name}` scores them"
+        )
+    return path

@@ -52,6 +52,7 @@ class StoredScore(NamedTuple):
         explanation: why.
         is_reference: True if the value is the right answer.
         who: the person, if it is known which one.
+        probability: with which the turn was selected for it.
     """
 
     span_id: str
@@ -65,6 +66,7 @@ class StoredScore(NamedTuple):
     explanation: str | None = None
     is_reference: bool = False
     who: str = ""
+    probability: float = 1.0
 
     @property
     def result(self) -> Result | None:
@@ -74,7 +76,7 @@ class StoredScore(NamedTuple):
         value = VERDICT_VALUES.get(self.label or "") if self.name == VERDICT else self.value
         if is_number(value):
             more = {"value": value, "explanation": text or None, "version": self.version or "1", "metric": self.name}
-            return Score.model_validate({**about, **more})
+            return Score.model_validate({**about, **more, "probability": self.probability})
         return Skipped.model_validate({**about, "reason": text, "metric": VERDICT}) if self.name == VERDICT else None
 
 
@@ -426,6 +428,7 @@ def _annotation(row: Mapping[str, Any]) -> StoredScore:
         cause=metadata.get("cause"),
         explanation=result.get("explanation"),
         who=str(metadata.get(ANNOTATED_BY) or row.get("user_id") or ""),
+        probability=float(metadata.get("probability") or 1),
     )
 
 
@@ -447,6 +450,7 @@ def _assessments(trace: Mapping[str, Any]) -> Iterator[StoredScore]:
                 explanation=row.get("rationale"),
                 is_reference="expectation" in row,
                 who=str(metadata.get(ANNOTATED_BY) or row.get("source", {}).get("source_id", "")),
+                probability=float(metadata.get("probability") or 1),
             )
 
 
@@ -522,6 +526,7 @@ def _langfuse_score(row: Mapping[str, Any]) -> StoredScore:
         explanation=row.get("comment"),
         is_reference=row["dataType"] == "CORRECTION",
         who=str(metadata.get(ANNOTATED_BY) or row.get("authorUserId") or ""),
+        probability=float(metadata.get("probability") or 1),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,19 @@ def test_bad_answers_become_cases(store: Any, server: RecordingServer) -> None:
     assert [record.turn.metadata["trace"] for record in records] == [f"{1:032x}", f"{3:032x}"]
     questions, bad = read_questions(Path("cases.jsonl"))
     assert ([one.question for one in questions], bad) == ([one.turn.query for one in records], [])
+
+
+def test_a_report_on_the_turns_of_a_backend(store: Any, server: RecordingServer) -> None:
+    """By its scores, and corrected by what people say there."""
+    store.label(rag_trace(1)[2], "wrong", "In 1934.")
+    options = {"url": server.url, "since": "9000d", "format": "json"}
+    [file] = json.loads(invoke("report", store.name, **options).stdout)["files"]
+    [corrected] = json.loads(invoke("report", store.name, people="correct", **options).stdout)["files"]
+
+    assert (file["name"], file["verdicts"]["good"], file["verdicts"]["bad"]) == (store.name, 1, 3)
+    assert (corrected["judged_share"]["judged"], corrected["judged_share"]["by_people"]) == (1, True)
+    with pytest.raises(ConfigurationError, match=f"{store.name} has no turn with scores in this time"):
+        invoke("report", store.name, url=server.url, since="1s")
 
 
 def test_what_people_say_comes_along(store: Any, server: RecordingServer) -> None:
