@@ -85,6 +85,8 @@ _LATIN: Final = "latin"
 
 _SURELY_WORDS: Final = 4
 """Different function words of a text that is surely English."""
+_SURELY: Final = 4
+"""So many times as many as of other languages: "die" and "des" are in English texts as well."""
 
 
 @cache
@@ -162,9 +164,9 @@ def language_of(text: str) -> str | None:
 
 
 def is_surely_english(text: str, least: int = _SURELY_WORDS) -> bool:
-    """Return True if a text has function words of English, ``least`` different ones, and none of another language."""
+    """Return True if a text has function words of English, ``least`` different ones, and a quarter as many others."""
     found = set(text.lower().split())
-    is_english = len(found & _ENGLISH_WORDS) >= least and found.isdisjoint(_OTHER_WORDS)
+    is_english = len(found & _ENGLISH_WORDS) >= max(least, _SURELY * len(found & _OTHER_WORDS))
     return is_english and _OTHER_SCRIPT.search(text) is None
 
 
