@@ -23,6 +23,7 @@ from validity import tier_models
 
 import rageval_hooks
 from rageval_hooks import Passage, Turn
+from rageval_hooks.score import label_of
 
 SCORES: Final = ("faithfulness", "groundedness", "unsupported_facts")
 _PASSAGE: Final = re.compile(r"(?m)^\s*passage \d+:")
@@ -75,9 +76,10 @@ def main() -> None:
     models = tier_models(args.tier).model_dump()
     rows: list[dict[str, Any]] = []
     for turn, label, question in read(args.file):
-        evaluation = rageval_hooks.evaluate(turn, metrics=SCORES, models=models)
+        evaluation = rageval_hooks.evaluate(turn, metrics=[*SCORES, "verdict"], models=models)
         scores = {score.name: (score.value, score.label) for score in evaluation.scores if score.name in SCORES}
-        rows.append({"label": label, "group": question, "scores": scores})
+        verdict = next(label_of(result) for result in evaluation.results if result.name == "verdict")
+        rows.append({"label": label, "group": question, "scores": scores, "verdict": verdict})
     for half in ("choose", "report", "both"):
         chosen = [row for row in rows if half in ("both", half_of(row["group"]))]
         supported = [row for row in chosen if row["label"]]
@@ -85,6 +87,15 @@ def main() -> None:
         for figures in measure(chosen):
             figures = {"half": half, "tier": args.tier, **figures, "any_fail": round(alarms / len(supported), 3)}
             print(json.dumps(figures) if args.json else "  ".join(f"{key}={value}" for key, value in figures.items()))
+        verdicts = {f"supported_{label}": share(supported, label) for label in ("bad", "doubtful")}
+        unsupported = [row for row in chosen if not row["label"]]
+        verdicts |= {f"unsupported_{label}": share(unsupported, label) for label in ("bad", "doubtful")}
+        print(json.dumps({"half": half, "tier": args.tier, "score": "verdict", **verdicts}))
+
+
+def share(rows: list[dict[str, Any]], label: str) -> float:
+    """Return the share of answers with a verdict."""
+    return round(sum(row["verdict"] == label for row in rows) / len(rows), 3)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ LIMITS: Final[Mapping[str, float]] = {
 sentence, and of several. They were chosen on half of RAGTruth QA test and on ExpertQA dev. The last is the value of
 ``answers_question`` below which a supported answer is doubtful. docs/metrics.md has the figures."""
 
-_LEXICAL_LIMITS: Final = {"verdict.several.bad": 0.5, "verdict.several.doubtful": 0.6}
+_LEXICAL_LIMITS: Final = {"verdict.one.bad": 0.3, "verdict.several.bad": 0.48, "verdict.several.doubtful": 0.6}
 
 _SUPPORTED: Final = 0.75
 """The groundedness of a sentence at which the passages of the prompt support it well enough."""
@@ -74,7 +74,7 @@ class Verdict(GroundingMetric):
     """
 
     name = VERDICT
-    version = "2"
+    version = "3"
     scores = (
         ScoreDefinition(
             name=VERDICT,
@@ -219,8 +219,9 @@ def _local_verdict(faithfulness: Score, facts: Result, own: Mapping[str, float])
 
     - An answer with a number, date or code that no passage has, or with a negation more or less, is bad below .6 of
       ``faithfulness``. Names are not among these facts: people who read the answers accept too many of them.
-    - An answer of several sentences is bad below .54, and doubtful below .62; in the lexical tier .5 and .6.
-    - An answer of one sentence is bad below .31, and doubtful below .45: the words of one sentence prove little.
+    - An answer of several sentences is bad below .54, and doubtful below .62; in the lexical tier .48 and .6.
+    - An answer of one sentence is bad below .31, and doubtful below .45; in the lexical tier .3 and .45. The words of
+      one sentence prove little.
 
     Args:
         faithfulness: the score, with its sentences.
