@@ -503,6 +503,12 @@ class _Sample:
                 return f"[{', '.join(map(_quoted, paths))}]"
         else:
             paths = [path for path, texts in self._texts.items() if self._suits(name, path, texts)]
+            # Another one is for an answer by its name, such as "response_b", but empty in some rows, or has numbers.
+            if name == "response" and any(
+                path not in paths and _may_be_answer(path, ()) and any(map(_is_value, values))
+                for path, values in self._unused.items()
+            ):
+                return None
         return paths[0] if len(paths) == 1 else None
 
     def _suits(self, name: str, path: str, texts: Sequence[str]) -> bool:
@@ -517,7 +523,7 @@ class _Sample:
         # The data sets of Phoenix call the golden answer output_answer.
         column = canonical(path)
         is_golden = column in ALIASES["reference"] or ("example_id" in self._rows[0] and column.startswith("output_"))
-        return name == "response" and not asks and not is_golden and _may_be_answer(path, texts)
+        return name == "response" and answers and not (asks or is_golden) and _may_be_answer(path, texts)
 
 
 def _says(kind: str, path: str) -> bool:
@@ -531,8 +537,9 @@ def _is_sentence(texts: Iterable[str]) -> bool:
 
 
 def _is_value(value: Any) -> bool:
-    """Return True for a text or a number."""
-    return not is_missing(value) and isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    """Return True for a text or a number, and False for a placeholder."""
+    is_text = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    return is_text and not is_missing(value) and not _PLACEHOLDER.fullmatch(str(value).strip())
 
 
 def _is_prose(value: Any) -> bool:
@@ -550,7 +557,8 @@ def _may_be_answer(path: str, texts: Iterable[str], *, is_alike: bool = False) -
     """
     if "[" in path or _says("no_response", path) or _says("no_answer", path):
         return False
-    return _says("answer", path) or (_is_sentence(texts) and (is_alike or _says("system", path)))
+    is_named = _says("system", path) or _says("perhaps", path)
+    return _says("answer", path) or (_is_sentence(texts) and (is_alike or is_named))
 
 
 def _may_be(name: str, value: Any) -> bool:

@@ -314,6 +314,7 @@ class TestMap:
         ({"Risposta": G, "Uscita del sistema": A}, "'Risposta', 'Uscita del sistema'"),
         ({"答案": G, "模型输出": A}, "'答案', '模型输出'"),
         ({"answer": G, "qwen": f"{A} It is new."}, "'answer', 'qwen'"),
+        *(({"answer": G, name: A}, f"'answer', '{name}'") for name in ("actual", "ans", "chain_result", "final")),
         ({"answer": "2019", "Bot Answer": "2018"}, "'answer', 'Bot Answer'"),
         ({"answer": 2019, "gpt4_answer": 2018}, "'answer', 'gpt4_answer'"),
         (
@@ -646,6 +647,8 @@ def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
         ({"question": Q, "model1": {"reply": A}, "model2": {"reply": A}}, "Name it with --map response=COLUMN;"),
         ({"question": Q, "f1": 0.71, "Relevancy": "0,91", "file": "answers/pier.md"}, "--map response=COLUMN;"),
         ({"question": Q, "our_reply": A, "model_text": A}, "Name it with --map response=COLUMN;"),
+        ({"question": Q, "response_a": A, "response_b": G, "winner": "a"}, "Name it with --map response=COLUMN;"),
+        ({"question": Q, "actual": A}, "Name it with --map response=COLUMN;"),
         # Golden answers, and the name of a model.
         ({"question": Q, "best_answer": G}, "Name it with --map response=COLUMN;"),
         ({"example_id": "e", "input_question": Q, "output_answer": G}, "query=input_question --map response=COLUMN;"),
