@@ -286,6 +286,8 @@ def documents_in(value: Any) -> list[Passage]:
 def _tool_output(value: Any) -> Any:
     """Return the result of a tool without what a convention puts around it: {"output": …}, {"result": …}."""
     fields = mapping_or_empty(value)
+    if "response" in fields and fields.keys() <= {"id", "name", "response"}:  # Google's function response
+        return _tool_output(fields["response"])
     if len(fields) <= 3:
         for name in ("result", "output", "outputs", "content", "tool_response", "response"):
             if name in fields and (len(fields) == 1 or name in ("result", "output")):

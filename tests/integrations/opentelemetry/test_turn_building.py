@@ -70,6 +70,19 @@ class TestConventions:
         assert (turn.query, turn.response) == (QUESTION, ANSWER)
         assert [passage.text for passage in turn.prompt_passages] == passages
 
+    def test_a_function_response_of_google(self) -> None:
+        """OpenInference's instrumentor for ADK writes it whole."""
+        output = {"id": "c1", "name": "search_guide", "response": {"result": PASSAGE}}
+        tool = {
+            "openinference.span.kind": "TOOL",
+            "tool.name": "search_guide",
+            "input.value": text({"query": QUESTION}),
+            "output.value": text(output),
+        }
+        root = {"openinference.span.kind": "AGENT", "input.value": QUESTION, "output.value": ANSWER}
+        turn = only([span(1, 0, "agent", root), span(2, 1, "tool", tool)])
+        assert [passage.text for passage in turn.prompt_passages] == [PASSAGE]
+
 
 class TestPlaceholdersAndCuts:
     @pytest.mark.parametrize("shown", ["__REDACTED__", "[REDACTED]", "", "[Scrubbed due to 'password']"])
