@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +38,7 @@ def collect(
     """
     from rageval_hooks.models import Models
     from rageval_hooks.offline.backends import BACKENDS
-    from rageval_hooks.offline.collecting import Cases, records_of
+    from rageval_hooks.offline.collecting import Cases, stored_records
     from rageval_hooks.offline.records.reading import read_records
     from rageval_hooks.offline.records.writing import atomic_file
     from rageval_hooks.offline.score_definitions import VERDICTS
@@ -56,20 +54,17 @@ def collect(
             raise UnknownNameError(what, wrong[0], valid)
     if output.exists():
         raise ConfigurationError(f"{output} exists already: name another output")
-    back = time.time() - seconds(since)
+    back = seconds(since)
     cases = Cases(wanted, causes or (), most, Models(settings.models).embedder(wait=True))
     privacy = PrivacyPolicy.of(settings)
     with atomic_file(output) as file:
         for source in sources:
-            if source not in BACKENDS:
+            if source in BACKENDS:
+                records = stored_records(source, url, project, back, settings)
+            else:
                 rows = read_records(source, on_bad=lambda bad: cases.left_out.update([f"rows: {bad.reason}"]))
-                found = cases.choose(record.labelled for record in rows)
-                file.writelines(record.redacted(privacy).to_json().encode() + b"\n" for record in found)
-                continue
-            with closing(BACKENDS[source](url, project)) as backend:
-                backend.exporter.bind(settings, None)
-                found = cases.choose(records_of(backend, backend.traces(back), settings.search_tools))
-                file.writelines(record.redacted(privacy).to_json().encode() + b"\n" for record in found)
+                records = (record.labelled for record in rows)
+            file.writelines(record.redacted(privacy).to_json().encode() + b"\n" for record in cases.choose(records))
     causes_found = ", ".join(f"{count} {cause}" for cause, count in cases.chosen.most_common())
     typer.echo(f"collected {counted(cases.chosen.total(), 'case')} of {counted(cases.seen, 'turn')}: {output}")
     for line in filter(None, (causes_found, *(f"left out: {count} {why}" for why, count in cases.left_out.items()))):

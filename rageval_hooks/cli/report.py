@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -180,13 +178,11 @@ def report(
 
 def _stored(name: str, url: str | None, project: str | None, back: float, folder: Path) -> Path:
     """Write the turns that a backend has, with their scores, into a folder, and return the file."""
-    from rageval_hooks.offline.backends import BACKENDS
-    from rageval_hooks.offline.collecting import records_of
+    from rageval_hooks.offline.collecting import stored_records
 
-    settings, path, is_scored = Settings.build(), folder / f"{name}.jsonl", False
-    with closing(BACKENDS[name](url, project)) as backend, path.open("w", encoding="utf-8") as file:
-        backend.exporter.bind(settings, None)
-        for record in records_of(backend, backend.traces(time.time() - back), settings.search_tools):
+    path, is_scored = folder / f"{name}.jsonl", False
+    with path.open("w", encoding="utf-8") as file:
+        for record in stored_records(name, url, project, back, Settings.build()):
             file.write(f"{record.to_json()}\n")
             is_scored |= bool(record.results)
     if not is_scored:

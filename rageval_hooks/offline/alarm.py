@@ -19,11 +19,11 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.metrics.base import VERDICT_VALUES
 from rageval_hooks.text.formatting import format_share
 
 _HOUR, _DAY = 3600.0, 86_400.0
 _LONG = 4 * _HOUR
-_ANSWERS = ("good", "doubtful", "bad")
 KEPT_SECONDS = 8 * _DAY
 """How long a turn is remembered: a week, and what is compared with it."""
 
@@ -77,10 +77,10 @@ def alarms(turns: Iterable[SeenTurn], now: float, budget: float) -> Iterator[Ala
         budget: the share of bad answers that is usual.
     """
     seen = sorted(turns)
-    answers = [turn.at for turn in seen if turn.label in _ANSWERS]
+    answers = [turn.at for turn in seen if turn.label in VERDICT_VALUES]
     recent = [turn for turn in seen if turn.cause and turn.label != "not_evaluable" and now - turn.at < _LONG]
     before = [turn for turn in seen if _LONG <= now - turn.at < 7 * _DAY]
-    answers_before = sum(turn.label in _ANSWERS for turn in before)
+    answers_before = sum(turn.label in VERDICT_VALUES for turn in before)
     usual = {
         key: count / answers_before
         for key, count in Counter((turn.label, turn.cause) for turn in before).items()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
 from itertools import chain, islice
 from typing import Any
 
 from rageval_hooks.integrations.opentelemetry.turn_building import turns_from_spans
 from rageval_hooks.models import AnyEmbedder, AnyEmbedding
-from rageval_hooks.offline.backends import Backend, StoredScore, StoredTrace, spans_of
+from rageval_hooks.offline.backends import BACKENDS, Backend, StoredScore, StoredTrace, spans_of
 from rageval_hooks.offline.records.record import ANNOTATIONS, Record
 from rageval_hooks.score import VERDICT, Result, verdict_first
+from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Turn
 
 _BATCH = 20
@@ -64,6 +67,15 @@ def _record(turn: Turn, scores: Iterable[StoredScore], page: str) -> Record:
     more = {"metadata": {**turn.metadata, **about}, "reference": reference}
     record = Record(id=f"{trace_id}/{turn.id}", turn=turn.model_copy(update=more), results=verdict_first(results))
     return record.labelled
+
+
+def stored_records(
+    name: str, url: str | None, project: str | None, back: float, settings: Settings
+) -> Iterator[Record]:
+    """Yield the turns of the last seconds that a backend has; see :func:`records_of`."""
+    with closing(BACKENDS[name](url, project)) as backend:
+        backend.exporter.bind(settings, None)
+        yield from records_of(backend, backend.traces(time.time() - back), settings.search_tools)
 
 
 class Cases:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rageval_hooks.metrics.base import VERDICT_VALUES
 from rageval_hooks.privacy import REDACTED
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import VERDICT, Evaluation, Result, Score, verdict_first
 from rageval_hooks.text.words import content_keys, fold
 from rageval_hooks.turn import Turn
 
-_ANSWERED = ("good", "doubtful", "bad")
 _QUESTION_WORDS = frozenset("who whom whose what which when where why how".split())
 
 GOOD_ANSWERS = "good_answers"
@@ -51,7 +51,7 @@ class ConversationVerdict(Data):
             label = next((result.label for result in verdict_first(results) if result.name == VERDICT), None)
             labels.append(label)
             # Where texts are kept off the spans, a verdict says that there was an answer.
-            is_empty = label not in _ANSWERED and not turn.response.strip() and "query" not in turn.missing
+            is_empty = label not in VERDICT_VALUES and not turn.response.strip() and "query" not in turn.missing
             unanswered = label == "declined" or is_empty
             # The same words in any order and form: certain, but it misses a question that was put in other words.
             question = (
@@ -64,7 +64,7 @@ class ConversationVerdict(Data):
                 asked.add(question)
         return cls(
             turns=len(labels),
-            judged=sum(label in _ANSWERED for label in labels),
+            judged=sum(label in VERDICT_VALUES for label in labels),
             good=labels.count("good"),
             first_bad=labels.index("bad") + 1 if "bad" in labels else None,
             asked_again=tuple(asked_again),

@@ -77,6 +77,18 @@ def test_a_report_on_the_turns_of_a_backend(store: Any, server: RecordingServer)
         invoke("report", store.name, url=server.url, since="1s")
 
 
+def test_a_report_weights_what_was_sampled(store: Any, server: RecordingServer) -> None:
+    """Each bad answer stands for two, the good one for itself."""
+    for body in store.scores.values():
+        if body.get("name", body.get("assessment_name")) == "verdict":
+            is_good = any(f'"{label}"' in json.dumps(body) for label in ("good", "pass"))
+            body["metadata"]["probability"] = 1.0 if is_good else 0.5
+    [file] = json.loads(invoke("report", store.name, url=server.url, since="9000d", format="json").stdout)["files"]
+    [bad] = [score for score in file["scores"] if score["name"] == "verdict.bad"]
+
+    assert bad["spread"]["mean"] == pytest.approx(6 / 7)
+
+
 def test_what_people_say_comes_along(store: Any, server: RecordingServer) -> None:
     """As the label that ``agreement`` reads, and as the reference."""
     store.label(rag_trace(1)[2], "wrong", "In 1934.")
