@@ -112,9 +112,10 @@ def metadata_in(value: Any) -> Mapping[str, Any]:
 _WRAPPERS = ("contexts", "passages", "documents", "chunks", "results", "hits", "nodes", "docs")
 """Keys of objects that hold the list of passages: ``{"documents": [...], "took": 5}``."""
 
-# "5", "0.7", addresses without a blank, and names of files, also with a place in them: "docs/Report.docx", "a.md#3".
+# "5", "0.7", addresses without a blank, ids such as "doc_12", and names of files, also with a place in them:
+# "docs/Report.docx", "a.md#3".
 _NO_TEXT = re.compile(
-    r"[+-]?\d+(?:\.\d+)?|https?://\S+"
+    r"[+-]?\d+(?:\.\d+)?|https?://\S+|(?=[a-z_.:/#-]{0,64}[0-9])[a-z0-9_.:/#-]{1,64}"
     r"|[^#]{1,200}\.(?:pdf|md|txt|rst|docx?|pptx?|xlsx?|html?|csv|jsonl?|epub)(?:#.*)?",
     re.IGNORECASE | re.DOTALL,
 )
@@ -209,5 +210,5 @@ def _may_be_passage(item: Any) -> bool:
 
 
 def are_no_texts(text: str) -> bool:
-    """Return True for numbers, addresses and names of files, and several of them: ``a.pdf; b.pdf``."""
+    """Return True for numbers, addresses, ids and names of files, and several of them: ``a.pdf; b.pdf``."""
     return all(_NO_TEXT.fullmatch(part) for part in filter(None, map(str.strip, _BETWEEN.split(text))))

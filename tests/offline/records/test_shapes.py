@@ -738,6 +738,7 @@ def test_objects_in_place_of_passages(tmp_path: Path) -> None:
     "sources",
     [
         *(5, "5", "a.pdf | https://example.com/b", ["Report 2023.pdf", "notes.md#3"], [1, 2], True),
+        *(["doc_12", "doc_15"], "chunk-3; chunk-4", ["3f2b8c1e-5d60-4b7e-9a51-0c2a7d1f4e77"]),
         [{"title": "The pier of Hallay", "url": "https://example.com/b"}],
     ],
 )
