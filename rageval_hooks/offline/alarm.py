@@ -168,7 +168,7 @@ def _traces(turns: Sequence[SeenTurn]) -> tuple[str, ...]:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Makes a redirect an error: another host would get the text."""
+    """Makes a redirect an error: the page that it leads to answers, and the alarm would count as posted."""
 
     def redirect_request(self, *_: object) -> None:
         """Follow no redirect."""
