@@ -36,6 +36,13 @@ def cases(backend: str, url: str, folder: Path) -> str:
     return str(done.stdout).partition(":")[0]
 
 
+def verdicts(backend: str, url: str) -> dict[str, int]:
+    """Return how many answers have each verdict in a report on the backend."""
+    done = invoke("report", backend, url=url, project="watched", since="2h", format="json")
+    [file] = json.loads(done.stdout)["files"]
+    return {label: count for label, count in file["verdicts"].items() if count}
+
+
 def conversations(backend: str, url: str, project: str, sessions: list[str]) -> dict[str, tuple[int, int]]:
     """Return how many turns and how many good answers the one verdict of each session counts."""
     if backend == "phoenix":
@@ -64,6 +71,7 @@ class TestKills:
 
         assert (figures["turns"], figures["missed"], figures["doubled"]) == (30, 0, 0)
         assert cases("phoenix", phoenix.url, tmp_path) == "collected 10 cases of 30 turns"
+        assert verdicts("phoenix", phoenix.url) == {"good": 20, "bad": 10}
         assert conversations("phoenix", phoenix.url, "watched", SESSIONS) == dict.fromkeys(SESSIONS, (6, 4))
 
     def test_mlflow(self, tmp_path: Path) -> None:
@@ -75,10 +83,12 @@ class TestKills:
             figures = kill("mlflow", url)
             collected = cases("mlflow", url, tmp_path)
             talks = conversations("mlflow", url, "watched", SESSIONS)
+            shares = verdicts("mlflow", url)
 
         assert (figures["turns"], figures["missed"], figures["doubled"]) == (30, 0, 0)
         assert collected == "collected 10 cases of 30 turns"
         assert talks == dict.fromkeys(SESSIONS, (6, 4))
+        assert shares == {"good": 20, "bad": 10}
 
 
 def test_conversations_of_an_application_that_scores_its_turns(
