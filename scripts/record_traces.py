@@ -330,6 +330,7 @@ def switch_on(name: str, provider: Any) -> None:
 def main() -> None:
     """Run the applications of a framework, and write a recording for each."""
     framework, instrumentor, folder = sys.argv[1:]
+    shown = [one.partition(":")[0] for one in instrumentor.split("+")] if instrumentor != framework else ["own"]
     trace, sdk = import_module("opentelemetry.trace"), import_module("opentelemetry.sdk.trace")
     export = import_module("opentelemetry.sdk.trace.export")
     memory = import_module("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
@@ -345,23 +346,24 @@ def main() -> None:
         memory.clear()
         run()
         provider.force_flush()
-        shown = PASSAGES if name in ("right", "stream") else {"canal-1": PASSAGES["canal-1"]}
+        used = PASSAGES if name in ("right", "stream") else {"canal-1": PASSAGES["canal-1"]}
         spans = [
             {**json.loads(span.to_json()), "scope": span.instrumentation_scope.name}
             for span in memory.get_finished_spans()
         ]
         recording = {
             "framework": _distribution(framework),
-            "instrumentor": re.sub(r"[._]", "-", instrumentor.partition(":")[0]),
+            "instrumentor": re.sub(r"[._]", "-", " + ".join(shown)),
             "versions": {_distribution(framework): version(_distribution(framework))},
             # The spans have every text, wherever it is.
-            "recorded": all(text in json.dumps(spans) for text in (QUESTION, ANSWER, *shown.values())),
-            "truth": {"question": QUESTION, "passages": list(shown.values()), "answer": ANSWER},
+            "recorded": all(text in json.dumps(spans) for text in (QUESTION, ANSWER, *used.values())),
+            "truth": {"question": QUESTION, "passages": list(used.values()), "answer": ANSWER},
             "spans": [{name: value for name, value in span.items() if name != "resource"} for span in spans],
         }
         text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:20000", json.dumps(recording, indent=1))
-        text = re.sub(r"0x[0-9a-f]{12}\b", "0xADDR", text).replace(str(Path.home()), "~").replace(os.getcwd(), ".")
-        label = re.sub(r"\W+", "_", instrumentor.partition(":")[0].replace(".instrumentation", ""))
+        text = re.sub(r"0x[0-9a-f]{12}\b", "0xADDR", text).replace(sys.prefix, "env")
+        text = text.replace(str(Path.home()), "~").replace(os.getcwd(), ".")
+        label = re.sub(r"\W+", "_", shown[0].replace(".instrumentation", ""))
         path = Path(folder) / f"{framework}_{label}_{name}.json"
         path.write_text(text)
         print(path, len(spans), "spans")

@@ -22,6 +22,7 @@ from rageval_hooks.exporters.mlflow import EXPERIMENTS, ID_KEY, SESSION_KEY, TRA
 from rageval_hooks.exporters.phoenix import IDENTIFIER, PhoenixExporter
 from rageval_hooks.exporters.score_api import ScoreApiExporter, known
 from rageval_hooks.integrations.opentelemetry import TracedSpan
+from rageval_hooks.integrations.opentelemetry.conventions import KINDS
 from rageval_hooks.integrations.opentelemetry.facts import parsed_text
 from rageval_hooks.metrics.base import VERDICT_VALUES
 from rageval_hooks.runtime.lazy import cached_property
@@ -34,6 +35,7 @@ _NOT_FOUND = 404
 _LANGFUSE_PAGE = 100
 _MAX_TRACE_SECONDS = 600.0
 """How long before a time a trace may have begun that has spans after it, where spans are listed and not traces."""
+_KINDS = frozenset(name for name, _ in KINDS)
 _OTEL_IDS = re.compile(r"[0-9a-f]{32} [0-9a-f]{16}")
 
 
@@ -197,7 +199,7 @@ class PhoenixBackend(Backend):
         return self._traces({"session_identifier": session_id})
 
     def _traces(self, which: Mapping[str, str]) -> Iterator[StoredTrace]:
-        for row in self._pages("traces", {**which, "order": "asc", "include_spans": "true"}, _PAGE):
+        for row in self._pages("traces", {**which, "order": "asc", "include_spans": "true"}):
             spans = row["spans"]
             yield StoredTrace(
                 id=row["trace_id"],
@@ -209,25 +211,25 @@ class PhoenixBackend(Backend):
 
     def spans(self, traces: Iterable[StoredTrace]) -> Iterator[TracedSpan]:
         """Yield spans as Phoenix has them: with OpenInference's attributes."""
-        return map(TracedSpan.of, self._pages("spans", {"trace_id": [trace.id for trace in traces]}, _PAGE))
+        return map(TracedSpan.of, self._pages("spans", {"trace_id": [trace.id for trace in traces]}))
 
     def scores(self, traces: Iterable[StoredTrace], turns: Iterable[Turn]) -> Collection[StoredScore]:
         """Ask for the annotations of the turns' spans and of their answering models."""
         spans = set(chain.from_iterable(map(spans_of, turns)))
-        rows = self._pages("span_annotations", {"span_ids": sorted(spans)}, _PAGE) if spans else ()
+        rows = self._pages("span_annotations", {"span_ids": sorted(spans)}) if spans else ()
         return [_annotation(row) for row in rows]
 
     def said_of(self, traces: Iterable[StoredTrace]) -> Collection[StoredScore]:
         """Ask for the annotations of traces. Those of programs repeat what spans have."""
-        rows = self._pages("trace_annotations", {"trace_ids": [trace.id for trace in traces]}, _PAGE)
+        rows = self._pages("trace_annotations", {"trace_ids": [trace.id for trace in traces]})
         return [_annotation(row) for row in rows if row.get("annotator_kind") == "HUMAN"]
 
     def page(self, trace_id: str) -> str:
         """Return an address that leads to the trace, whatever its project is."""
         return f"{self.server.shown_url}/redirects/traces/{trace_id}"
 
-    def _pages(self, what: str, about: Mapping[str, Any], size: int) -> Iterator[Mapping[str, Any]]:
-        about, path = {**about, "limit": size}, f"v1/projects/{self.server.project}/{what}"
+    def _pages(self, what: str, about: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        about, path = {**about, "limit": _PAGE}, f"v1/projects/{self.server.project}/{what}"
         while True:
             page = self._read("GET", path, params=about)
             if not page:
@@ -469,12 +471,13 @@ def _observation(row: Mapping[str, Any]) -> TracedSpan:
     held = mapping_or_empty(row.get("metadata"))
     # Langfuse 3 has {"attributes": {"llm.system": …}}, Langfuse 4 {"attributes.llm.system": …}.
     columns = {name.removeprefix("attributes."): held[name] for name in held if name.startswith("attributes.")}
+    attributes = {**mapping_or_empty(held.get("attributes")), **columns}
     scope = str(held.get("scope.name") or mapping_or_empty(held.get("scope")).get("name") or "")
     usage = mapping_or_empty(row.get("usageDetails"))
-    # What Langfuse does not know is a SPAN, for example a request to a server. Its own SDK means a step.
-    is_step = row["type"] != "SPAN" or scope.startswith("langfuse-sdk")
+    # The span's own attributes say more, and what Langfuse does not know is a SPAN, such as a request to a server.
+    has_type = scope.startswith("langfuse-sdk") or (row["type"] != "SPAN" and _KINDS.isdisjoint(attributes))
     ours = {
-        "langfuse.observation.type": row["type"] if is_step else None,
+        "langfuse.observation.type": row["type"] if has_type else None,
         "langfuse.observation.input": row.get("input"),
         "langfuse.observation.output": row.get("output"),
         "gen_ai.request.model": row.get("providedModelName") or row.get("model"),
@@ -483,7 +486,6 @@ def _observation(row: Mapping[str, Any]) -> TracedSpan:
         "session.id": row.get("sessionId"),
         "user.id": row.get("userId"),
     }
-    attributes = {**mapping_or_empty(held.get("attributes")), **columns, **known(ours)}
     about = {
         "span_id": row["id"],
         "parent_id": row.get("parentObservationId"),
@@ -492,7 +494,7 @@ def _observation(row: Mapping[str, Any]) -> TracedSpan:
         "end_time": row.get("endTime") or row["startTime"],
         "status_code": row.get("level"),
         "status_message": row.get("statusMessage"),
-        "attributes": {name: _plain(value) for name, value in attributes.items()},
+        "attributes": {name: _plain(value) for name, value in {**attributes, **known(ours)}.items()},
     }
     return TracedSpan.of({**row, **about})
 

@@ -221,13 +221,13 @@ class TurnBuilder:
 
     @cached_property
     def _models(self) -> list[Facts]:
-        """The model calls outside of searches, the innermost of nested ones that has the texts."""
+        """The model calls outside of searches, the outermost of nested ones that has the texts."""
         found = [one for one in self._outermost("model") if not any(o.kind in _SEARCHES for o in one.around())]
         return [self._with_texts(model) for model in found]
 
     def _with_texts(self, model: Facts) -> Facts:
         inner = [one for one in model.inside() if one.kind == "model" and (one.given or one.written)]
-        return model if model.given or model.written or not inner else inner[0]
+        return next((one for one in inner if one.given and one.written), next(iter(inner), model))
 
     @cached_property
     def _answering(self) -> Facts | None:
