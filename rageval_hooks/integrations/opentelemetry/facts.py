@@ -292,10 +292,6 @@ def _tool_output(value: Any) -> Any:
         for name in ("result", "output", "outputs", "content", "tool_response", "response"):
             if name in fields and (len(fields) == 1 or name in ("result", "output")):
                 return _tool_output(read_repr(fields[name]))
-    if "kwargs" in fields:  # LangChain's dump of a ToolMessage
-        return _tool_output(fields["kwargs"])
-    if "content" in fields and fields.get("type") == "tool":
-        return fields["content"]
     return value
 
 

@@ -201,8 +201,6 @@ def _message(value: Mapping[str, Any], default: str) -> Said | None:
             if said.text or said.results or said.calls:
                 break
     said.calls += _calls(value.get("tool_calls"))
-    if isinstance(value.get("function_call"), Mapping):
-        said.calls += _calls([value["function_call"]])
     if said.role == "tool" and not said.results and said.text:
         call_id = str(value.get("tool_call_id") or value.get("id") or "")
         said.results.append(ToolResult(str(value.get("name") or ""), call_id, said.text))
@@ -218,8 +216,6 @@ def _add(said: Said, content: Any) -> None:
         if is_content(content):
             said.text += content
         return
-    if isinstance(content, Mapping):
-        content = [content] if not all(map(str.isdigit, content)) else list(content.values())
     texts = []
     for part in items_or_empty(content):
         if isinstance(part, str):
@@ -255,12 +251,6 @@ def _result(part: Mapping[str, Any], kind: str) -> ToolResult | None:
     # {"result": [...]} of Google's API, {"type": "text", "value": "…"} of Vercel's.
     if isinstance(value, Mapping) and len(value) <= 2:
         value = next((value[name] for name in ("result", "value", "output") if name in value), value)
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(item, Mapping) and item.get("type") == "text" for item in value)
-    ):
-        value = "\n\n".join(text_or_empty(item.get("text")) for item in value)
     ids = ("id", "tool_call_id", "toolCallId", "tool_use_id")
     return ToolResult(
         name=str(inner.get("name") or inner.get("toolName") or origin.get("tool_name") or ""),

@@ -307,6 +307,22 @@ class TestBounds:
         traced.tracer.start_span("other", context=Context()).end()
         assert traced.stats["without_end"] == {"OpenTelemetry GenAI": 1}
 
+    @pytest.mark.parametrize("step", ["shared_recorder", "_is_known"], ids=["start", "end"])
+    def test_a_failure_does_not_reach_the_application(
+        self, step: str, traced: Traced, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The application's span is exported, and the failure is counted."""
+
+        def fail(*_: Any) -> Any:
+            raise ValueError("a broken attribute")
+
+        monkeypatch.setattr(processors, step, fail)
+        with traced.tracer.start_as_current_span("ask"):
+            pass
+        assert traced.handle.flush(30)
+        assert [span.name for span in traced.spans.get_finished_spans()] == ["ask"]
+        assert traced.handle.stats()["internal_errors"] == 1
+
     def test_spans_of_the_application_are_not_kept(self, traced: Traced) -> None:
         """Only those of models, searches, tools and agents, and those around them."""
         with traced.tracer.start_as_current_span("request", context=Context()):

@@ -194,3 +194,132 @@ class TestWhichSpansAreATurn:
         turn = only([span(1, 0, "ask"), outer, inner])
         assert turn.usage is not None
         assert (turn.usage.input_tokens, turn.usage.output_tokens) == (40, 7)
+
+
+_CALL = {"id": "c1", "type": "function", "function": {"name": "search_guide", "arguments": text({"query": QUESTION})}}
+_ASKED = {"role": "user", "content": QUESTION}
+_CALLED = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
+_DUMPED: dict[str, Any] = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"]}
+_FUNCTION = {"name": "search_guide", "arguments": text({"query": QUESTION})}
+_TEXT_PARTS = [{"type": "text", "text": text([{"id": "1", "text": PASSAGE}])}]
+
+
+class TestFormsOfMessages:
+    @pytest.mark.parametrize(
+        ("given", "passages"),
+        [
+            (
+                [
+                    _DUMPED | {"kwargs": {"content": QUESTION}},
+                    _DUMPED | {"id": ["ToolMessage"], "kwargs": {"content": PASSAGE, "name": "search_guide"}},
+                ],
+                [PASSAGE],
+            ),
+            ([{"role": "user", "content": [PROMPT]}], [PASSAGE, OTHER]),
+            ([{"role": "user", "content": {"type": "text", "text": PROMPT}}], [PASSAGE, OTHER]),
+            (
+                [
+                    _ASKED,
+                    {"type": "function_call", "call_id": "c1", **_FUNCTION},
+                    {"type": "function_call_output", "call_id": "c1", "output": PASSAGE},
+                ],
+                [PASSAGE],
+            ),
+            (
+                [
+                    _ASKED,
+                    {"role": "assistant", "content": None, "function_call": _FUNCTION},
+                    {"role": "function", "name": "search_guide", "content": PASSAGE},
+                ],
+                [PASSAGE],
+            ),
+            (
+                [
+                    _ASKED,
+                    _CALLED,
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": _TEXT_PARTS}]},
+                ],
+                [PASSAGE],
+            ),
+            ([_ASKED, _CALLED, {"role": "tool", "content": PASSAGE}], [PASSAGE]),
+            ([_ASKED, {"role": "tool", "name": "search_guide", "content": PASSAGE}], [PASSAGE]),
+            ([_ASKED, _CALLED, {"role": "tool", "tool_call_id": "c1", "content": "[REDACTED]"}], []),
+        ],
+        ids=[
+            "a dump of LangChain",
+            "a list of texts",
+            "one part",
+            "the Responses API",
+            "function calls",
+            "a result of Anthropic",
+            "a result without an id",
+            "a result without a call",
+            "a hidden result",
+        ],
+    )
+    def test_what_the_model_received(self, given: list[dict[str, Any]], passages: list[str]) -> None:
+        """Providers write the same conversation in many forms."""
+        turn = only([chat(1, 0, given, ANSWER)])
+        assert (turn.query, turn.response) == (QUESTION, ANSWER)
+        assert [passage.text for passage in turn.prompt_passages] == passages
+
+    @pytest.mark.parametrize(
+        "answer",
+        [ANSWER, {"answer": ANSWER, "sources": ["guide.md"]}, [[{"type": "text", "text": ANSWER}]]],
+        ids=["a text", "an object", "a list"],
+    )
+    def test_the_answer_in_an_output(self, answer: Any) -> None:
+        """An answer in JSON is shown as the user gets it."""
+        shown = answer if isinstance(answer, str) else text(answer)
+        assert only([chat(1, 0, [said("user", PROMPT)], shown)]).response == ANSWER
+
+
+class TestFormsOfSearches:
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.documents": text([{"id": "1", "text": PASSAGE}])},
+            {"openinference.span.kind": "RETRIEVER", "output.value": text([PASSAGE])},
+            {
+                "openinference.span.kind": "TOOL",
+                "tool.name": "search_guide",
+                "output.value": text({"lc": 1, "id": ["ToolMessage"], "kwargs": {"content": PASSAGE}}),
+            },
+            {
+                "openinference.span.kind": "TOOL",
+                "tool.name": "search_guide",
+                "output.value": text({"content": PASSAGE, "type": "tool", "id": "1", "name": "x", "status": "success"}),
+            },
+            {
+                "openinference.span.kind": "TOOL",
+                "tool.name": "search_guide",
+                "output.value": f'"{PASSAGE}',
+                "output.mime_type": "application/json",
+            },
+        ],
+        ids=["documents as JSON", "a list of texts", "a dump of LangChain", "a message of a tool", "no JSON"],
+    )
+    def test_what_a_search_found(self, attributes: dict[str, Any]) -> None:
+        """Its output is a passage of the turn."""
+        root = {"openinference.span.kind": "AGENT", "input.value": QUESTION, "output.value": ANSWER}
+        turn = only([span(1, 0, "agent", root), span(2, 1, "search_guide", attributes)])
+        assert [passage.text.strip('"') for passage in turn.prompt_passages] == [PASSAGE]
+
+    def test_a_search_before_a_function_with_the_model(self) -> None:
+        """The application's own span around the model does not separate the two."""
+        found = text([{"id": "canal-1", "content": PASSAGE}])
+        search = {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.documents": found}
+        model = chat(4, 3, [said("user", PROMPT)], ANSWER)
+        turn = only([span(1, 0, "POST /ask"), span(2, 1, "search", search), span(3, 1, "answer", end=60), model])
+        assert [(passage.id, passage.text) for passage in turn.passages] == [("canal-1", PASSAGE)]
+
+    def test_two_rerankers(self) -> None:
+        """Only what the last one left are the passages of the turn."""
+
+        def rerank(number: int, *texts: str) -> dict[str, Any]:
+            outputs = {f"reranker.output_documents.{at}.document.content": one for at, one in enumerate(texts)}
+            return span(number, 1, "rerank", {"openinference.span.kind": "RERANKER", **outputs})
+
+        root = {"openinference.span.kind": "CHAIN", "input.value": QUESTION, "output.value": ANSWER}
+        turn = only([span(1, 0, "chain", root), rerank(2, PASSAGE, OTHER), rerank(3, PASSAGE)])
+        assert [passage.text for passage in turn.passages] == [PASSAGE]
