@@ -23,7 +23,10 @@ from rageval_hooks.offline.agreement import (
     kappa,
     labelled_rows,
     labels_needed,
+    strength,
 )
+from tests.command import invoke
+from tests.offline.scored import record, write
 
 NAMES = "Berg Meyer Olsen Novak Silva Haas Dubois Rossi Weber Costa".split()
 
@@ -274,6 +277,30 @@ def test_rows_without_a_label_are_named(tmp_path: Path) -> None:
         labelled_rows(write_rows(tmp_path / "rows.csv"), "verdict", None)
     with pytest.raises(ConfigurationError, match=r"all 20 labels in .* are the same"):
         labelled_rows(write_rows(tmp_path / "alike.csv", values=(1, 1)), "label", None)
+
+
+def test_rows_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "some.csv")
+    with open(file, "a", encoding="utf-8") as more:
+        more.write("Who?,[],Berg.,1,more\r\n")
+    result = run(file, "--models", "lexical", "--metrics", "unsupported_facts")
+    assert result.stderr.startswith("rageval-hooks: line 22: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_no_score_of_both_good_and_bad_rows(tmp_path: Path) -> None:
+    """Their scores say nothing about the difference."""
+    labels = [(0, {}), (1, {"mine": 1.0}), (1, {"mine": 0.5})]
+    rows = [record(f"q{n}", scores=scores, metadata={"label": label}) for n, (label, scores) in enumerate(labels)]
+    with pytest.raises(ConfigurationError, match=r"no score has values for both good and bad rows of .*a\.jsonl"):
+        invoke("agreement", write(tmp_path / "a.jsonl", rows))
+
+
+def test_what_the_area_under_the_curve_means() -> None:
+    """The interval decides: below one half, in it, above it."""
+    assert strength(0.2, 0.1, 0.4) == "sorts answers the wrong way round"
+    assert strength(0.6, 0.4, 0.8) == "not distinguishable from chance"
+    assert strength(0.99, 0.98, 1.0) == "sorts answers nearly as people do"
 
 
 def test_kappa_by_hand() -> None:

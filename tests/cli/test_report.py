@@ -429,6 +429,17 @@ class TestFailOnRegression:
         assert done.status == 1
         assert "dear: cost is worse" in done.errors
 
+    @pytest.mark.parametrize("alpha", ["0", "1"])
+    def test_a_level_that_is_no_probability(self, run, before: Path, after: Path, alpha: str) -> None:
+        done = run("report", after, "--fail-on-regression", before, "--alpha", alpha)
+        assert done.status == 2
+        assert f"--alpha is {alpha}: give a probability between 0 and 1, such as 0.05" in done.errors
+
+    def test_a_bound_for_a_cause_without_verdicts(self, run, after: Path) -> None:
+        done = run("report", after, "--fail-under", "verdict.bad.unsupported=0.1")
+        assert done.status == 2
+        assert "has no verdicts: verdict.bad.unsupported cannot be checked" in done.errors
+
     def test_the_level_can_be_set(self, run, tmp_path: Path) -> None:
         """Four worse of four: p = 1/16."""
         old = write(tmp_path / "old.jsonl", [record(f"q{k}", scores={"mrr": 1.0}) for k in range(4)])

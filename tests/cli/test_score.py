@@ -260,6 +260,23 @@ class TestWhatIsWrong:
         assert "0 scores, 6 skipped, 0 failed" in result.stdout
         assert result.stderr.startswith("rageval-hooks: no scores were produced; the first result: hhem: ")
 
+    @pytest.mark.parametrize(
+        ("row", "columns"),
+        [
+            ({"query": "When?", "response": "In 2019.", "seite": 7}, ". Columns of {}: query, response, seite"),
+            ({"rageval_record": 1, "id": "1", "turn": {"query": "When?", "response": "In 2019."}}, ""),
+        ],
+        ids=["rows of another tool", "records"],
+    )
+    def test_no_turn_can_be_evaluated(self, row: dict[str, Any], columns: str, tmp_path: Path) -> None:
+        """The message has the cause, and the columns that may have been meant; the exit status is 1."""
+        file, output = write_lines(tmp_path / "in.jsonl", [row]), tmp_path / "out.jsonl"
+        result = run("score", str(file), *LEXICAL, "-o", str(output), status=1)
+
+        expected = f"rageval-hooks: not one turn could be evaluated: 1 no_passages{columns.format(file)}\n"
+        assert result.stderr == expected
+        assert len(values(output)) == 1
+
     def test_a_judge_that_knows_no_answer(self, file: Path) -> None:
         """The command stops, and says how to resume."""
         with JudgeServer() as server:

@@ -19,8 +19,10 @@ from typer.testing import CliRunner
 
 import rageval_hooks
 from rageval_hooks.cli import app
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.runtime.files import StatsFile
 from rageval_hooks.testing import InMemoryExporter
+from tests.command import invoke
 from tests.warm import run_warm_script
 
 
@@ -152,10 +154,34 @@ def test_the_setting_names_the_file(path: Path, monkeypatch: pytest.MonkeyPatch)
     assert f"process {os.getpid()}" in top("--once")
 
 
-def test_without_a_file_it_says_what_to_do(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["top", "--once", str(tmp_path / "no.json")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"no\.json: no process writes this file now"),
+        ("no JSON", r"no\.json is not a file of the setting stats_file"),
+        ('{"pid": 7}', r"no\.json is not a file of the setting stats_file"),
+        ("[]", r"no\.json is not a file of the setting stats_file"),
+    ],
+)
+def test_a_file_that_no_process_writes(content: str | None, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "no.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigurationError, match=message):
+        invoke("top", file, once=True)
 
-    assert "no process writes this file now" in str(done.exception)
+
+def test_without_a_file_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAGEVAL_STATS_FILE", raising=False)
+    with pytest.raises(ConfigurationError, match="no FILE is given and RAGEVAL_STATS_FILE is not set"):
+        invoke("top", once=True)
+
+
+def test_a_file_that_is_gone_before_it_is_read(path: Path) -> None:
+    """Its process has just ended; the others are shown. A link that leads nowhere is listed like such a file."""
+    path.with_name("stats2.json").symlink_to("gone.json")
+
+    assert top("--once", str(path.with_name("stats{pid}.json"))).startswith(f"process {os.getpid()}")
 
 
 def test_a_process_writes_its_file_until_it_shuts_down(tmp_path: Path) -> None:

@@ -293,7 +293,13 @@ class TestWhatIsWrong:
         ({**NAMES["ours"], "passages": 5}, "the passages are a number"),
         ({**NAMES["ours"], "passages": [5]}, "passage 1 is a number"),
         ({**NAMES["ours"], "passages": [{"title": "x"}]}, "passage 1 has no text: accepted are text, content"),
+        (
+            {**NAMES["ours"], "query": [{"role": "system", "content": "Be brief."}]},
+            "a list without a message of the user",
+        ),
         ({**NAMES["ours"], "run": 0}, "the run is 0: give a whole number from 1"),
+        ({**NAMES["ours"], "rank": "first"}, "the rank is 'first', not a whole number"),
+        ({**NAMES["ours"], "answerable": "perhaps"}, "answerable is 'perhaps': it must be true or false"),
         ({**NAMES["ours"], "metadata": [1]}, "the metadata is a list"),
         ({"query": QUERY, "passages": []}, "there is no column for the response"),
         ({"id": "x", "turn": {"query": 5}}, "turn.query"),

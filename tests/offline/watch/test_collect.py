@@ -172,3 +172,12 @@ def test_wrong_options(tmp_path: Path, options: dict[str, str], message: str) ->
     """Before anything is asked."""
     with pytest.raises(ConfigurationError, match=message):
         invoke("collect", "phoenix", output=tmp_path / "a.jsonl", **options)
+
+
+def test_an_output_that_exists_is_kept(tmp_path: Path) -> None:
+    """It may have cases that somebody has labelled."""
+    output = tmp_path / "a.jsonl"
+    output.write_text("mine")
+    with pytest.raises(ConfigurationError, match=r"a\.jsonl exists already: name another output"):
+        invoke("collect", "phoenix", output=output)
+    assert output.read_text() == "mine"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +27,7 @@ from rageval_hooks.offline.watch import Checkpoint, Watch
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.turn import Turn
 from tests.command import invoke
-from tests.exporters.recording import RecordingServer
+from tests.exporters.recording import RecordingServer, Reply
 from tests.offline.watch.backends import NOW, STORES, LangfuseStore, MlflowStore, Store, rag_trace, serve
 
 WRONG = "It was last rebuilt in 1978."
@@ -412,6 +415,42 @@ class TestCommand:
         )
         assert store.posted == []
         assert list(Path.cwd().iterdir()) == []
+
+    def test_a_dry_run_says_what_cannot_be_scored(self, store: Any, server: RecordingServer) -> None:
+        store.add(rag_trace(1), rag_trace(2, answer=""))
+        done = self.run(store.name, "--url", server.url, "--models", "lexical", "--since", "9000d", "--dry-run")
+
+        assert "of other turns, 1 have no answer" in done.stdout
+
+    def test_a_backend_that_is_down_is_tried_again(
+        self, store: Any, server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Until a user interrupts. A fault is said once, and again where it comes back."""
+        works, broken = server.respond, lambda _: Reply(status=403)
+        states = iter((broken, broken, works, broken))
+        pauses: list[float] = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            try:
+                server.respond = next(states)
+            except StopIteration:
+                raise KeyboardInterrupt from None
+
+        clock = SimpleNamespace(sleep=pause, time=time.time)
+        monkeypatch.setattr(sys.modules["rageval_hooks.cli.watch"], "time", clock)
+        arguments = (store.name, "--url", server.url, "--models", "lexical")
+        done = self.run(*arguments, "--every", "5m")
+
+        assert done.exit_code == 130
+        assert pauses == [300.0] * 5
+        assert done.stdout == "scored 0 turns\n"
+        first, second = done.stderr.splitlines()
+        assert "answers 403" in first
+        assert first == second
+        assert first.endswith(". It is tried again every 300 seconds")
+        with pytest.raises(ExportError, match="403"):
+            self.run(*arguments, "--once")
 
     def test_a_project_that_is_not_there(self, store: Any, server: RecordingServer) -> None:
         """The name may be wrong."""
