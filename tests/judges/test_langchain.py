@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.messages import AIMessage, BaseMessage
@@ -18,6 +19,7 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
+from openai import ContentFilterFinishReasonError
 from pydantic import ConfigDict
 
 from rageval_hooks.errors import (
@@ -200,6 +202,45 @@ def test_a_bug_in_a_model_is_a_failure_with_its_name() -> None:
     found = failure(LangChainJudge(Scripted(answer=reply)), JudgeUnavailableError)
     assert found.message == "ZeroDivisionError: division by zero"
     assert len(calls) == 1
+
+
+def _too_large_for_a_schema() -> Exception:
+    try:
+        Grade(grade=9)
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "message"),
+    [
+        (ContentFilterFinishReasonError(), JudgeRefusedError, "refused to answer"),
+        (OutputParserException("a quoted answer"), JudgeAnswerError, "does not fit the schema (OutputParserException)"),
+        (_too_large_for_a_schema(), JudgeAnswerError, "does not fit the schema (ValidationError)"),
+    ],
+    ids=["filtered", "not parsed", "not valid"],
+)
+def test_failures_that_a_model_raises(raised: Exception, kind: type[JudgeError], message: str) -> None:
+    """By the exceptions of its client library, without the answer that they quote."""
+
+    def reply(messages: list[BaseMessage]) -> AIMessage:
+        raise raised
+
+    found = failure(LangChainJudge(Scripted(answer=reply), max_retries=0), kind)
+    assert message in found.message
+    assert "quoted" not in found.message
+
+
+def test_a_model_that_cannot_be_bound_to_the_schema() -> None:
+    """It is asked in the prompt."""
+
+    class Unbound(WithTools):
+        def with_structured_output(self, *args: Any, **kwargs: Any) -> Any:
+            raise TypeError("no schema of this kind")
+
+    judgement = ask(LangChainJudge(Unbound(answer=lambda _: AIMessage(SIGNED))))
+    assert (judgement.value, judgement.mode) == (Grade(**GOOD), "text")
 
 
 def test_a_blocking_model_does_not_block_the_loop() -> None:

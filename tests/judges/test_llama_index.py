@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, LLMMetadata, ToolCallBlock
-from llama_index.core.llms.mock import MockFunctionCallingLLM
+from llama_index.core.llms.mock import MockFunctionCallingLLM, MockLLM
 
 from rageval_hooks.errors import ConfigurationError, JudgeAnswerError, JudgeUnavailableError
 from rageval_hooks.judges.llama_index import LlamaIndexJudge
+from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.turn import Usage
 from tests.integrations.llama_index.test_usage import ANTHROPIC, GEMINI
 from tests.judges.helpers import GOOD, Grade, ask, failure
@@ -85,6 +86,39 @@ def test_tokens_that_a_provider_counts_apart_are_paid_for(raw: dict[str, Any], a
     judgement = ask(LlamaIndexJudge(Reporting(), structured="text", price_per_1k=1.0))
     assert judgement.usage == Usage(input_tokens=40, output_tokens=7, cache_read_tokens=12, **apart)
     assert judgement.cost == pytest.approx(0.047)
+
+
+def _answer(messages: Sequence[ChatMessage], **_: Any) -> ChatMessage:
+    nonce = nonce_of("\n".join(str(message.content) for message in messages))
+    return ChatMessage(role="assistant", content=json.dumps({"nonce": nonce, **GOOD}))
+
+
+class Plain(MockLLM):
+    """An LLM that calls no tools."""
+
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        return ChatResponse(message=_answer(messages))
+
+
+class BrokenCalls(MockFunctionCallingLLM):
+    """An LLM whose tool calls have arguments that are not JSON, next to an answer in text."""
+
+    def get_tool_calls_from_response(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueError("the arguments are not JSON")
+
+
+@pytest.mark.parametrize(
+    ("llm", "mode"),
+    [
+        (Plain(), "text"),
+        (BrokenCalls(response_generator=_answer, is_chat_model=True), "structured"),
+    ],
+    ids=["no tools", "broken calls"],
+)
+def test_an_llm_that_does_not_call_the_tool(llm: Any, mode: str) -> None:
+    """The answer is its text."""
+    judgement = ask(resolve_judge(llm))
+    assert (judgement.value, judgement.mode) == (Grade(**GOOD), mode)
 
 
 class KeptKey(MockFunctionCallingLLM):

@@ -53,6 +53,13 @@ def test_the_one_object_that_fits_is_found(text: str) -> None:
         ('{"grade": 1, "grade": 2}', "a key occurs twice", True),
         ('{"grade": Infinity}', "a number is not finite", True),
         ('{"grade": 1e400}', "a number is not finite", True),
+        ('{"x": 1} ' * 1000 + '{"grade": 2}', "it contains too many JSON objects", True),
+        # Too long for a repair.
+        (
+            '{grade: 2, why: "' + "x" * 8000 + '"}',
+            "its JSON object is broken at character 2, which is 'g': Expecting property name enclosed in double quotes",
+            False,
+        ),
     ],
 )
 def test_what_does_not_fit_says_why(text: str, problem: str, is_json: bool) -> None:

@@ -160,6 +160,11 @@ def test_long_messages_are_cut() -> None:
     assert len(clean_message("x " * 1_000_000)) == 300
 
 
+def test_a_message_about_a_very_long_prompt_is_not_shown() -> None:
+    """Looking for what it quotes of the prompt would take too long."""
+    assert clean_message("HTTP 400: a word", prompt="word " * 100_001) == "(not shown: it may quote the prompt)"
+
+
 def test_a_secret_is_masked_before_a_message_is_shortened() -> None:
     """No part of the secret stays at the end of the message."""
     assert "secret" not in clean_message("a" * 295 + "secret-value", ["secret-value"])
