@@ -372,6 +372,12 @@ def test_without_an_address_the_demo_looks_for_a_server_on_this_machine(monkeypa
     assert MlflowExporter().otlp_place("harbour").url == "http://localhost:5000/v1/traces"
 
 
+def test_without_an_address_scores_go_to_this_machine(caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the variable."""
+    MlflowExporter().connect().close()
+    assert "scores go to http://localhost:5000. Set MLFLOW_TRACKING_URI to its address [RAGEVAL-110]" in caplog.text
+
+
 def test_hidden_content_is_not_posted(server: RecordingServer, mlflow: FakeMlflow) -> None:
     """Explanations, messages and details may quote texts."""
     exporter = MlflowExporter(server.url, capture_content=False)

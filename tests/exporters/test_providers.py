@@ -108,6 +108,22 @@ print(type(trace.get_tracer_provider()).__name__)
     assert collector.paths == ["/v1/traces"]
 
 
+def test_an_exporter_that_is_not_installed() -> None:
+    """The application runs, and one line says what to install."""
+    result = run(
+        """
+sys.modules["opentelemetry.exporter.otlp.proto.http.trace_exporter"] = None
+rageval_hooks.instrument(metrics=["latency"])
+for question in ("When?", "Where?"):
+    print(lcel().invoke(question))
+""",
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
+    )
+
+    assert len(result.stdout.splitlines()) == 2
+    assert result.stderr.count('pip install "rageval-hooks[otlp]" [RAGEVAL-102]') == 1
+
+
 def test_without_anything_the_console_has_a_summary() -> None:
     """And one line says how to send traces; standard output stays the application's."""
     result = run("""

@@ -14,6 +14,7 @@ import pytest
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, Score, Skipped
+from rageval_hooks.errors import MissingDependencyError
 from rageval_hooks.exporters.base import REGISTRY
 from rageval_hooks.exporters.score_api import ScoreApiExporter
 from tests.exporters.delivered import delivery_to
@@ -121,6 +122,23 @@ def test_turns_that_were_not_sampled_send_nothing(backend: Backend, server: Reco
 
     assert server.requests == []
     assert exporter.stats()["unplaced"] == 1
+
+
+def test_a_missing_package_is_logged_and_nothing_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where scores go with the spans without being asked for, the application runs without them."""
+
+    def connect() -> Any:
+        raise MissingDependencyError("httpx", "langfuse", "the exporter 'langfuse'")
+
+    exporter = backend_of("langfuse").automatic()
+    monkeypatch.setattr(exporter, "applies", lambda: True)
+    monkeypatch.setattr(exporter, "connect", connect)
+    export(exporter, evaluation(*RESULTS))
+
+    assert caplog.text.count("[RAGEVAL-507]") == 1
+    assert exporter.stats()["queued"] == exporter.stats()["delivered"] == 0
 
 
 def test_a_missing_key_is_an_error_at_once(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,7 @@ class Server:
         self.configs: list[dict[str, Any]] = []
         self.unlisted: dict[str | None, set[int]] = {}
         self.collector: Collector | None = None
+        self.config_status = 200
 
     def get(self) -> tuple[int, str]:
         return (200, self.version) if self.version else (404, "no such page")
@@ -68,7 +69,7 @@ class Server:
             return 200, ""
         if path == "/v1/annotation_configs":
             self.configs.append(json.loads(body))
-            return 200, "{}"
+            return self.config_status, "{}"
         annotations = json.loads(body)["data"]
         self.posts.append((path, query, headers, annotations))
         if self.answers:
@@ -464,6 +465,27 @@ def test_an_absent_server(caplog: pytest.LogCaptureFixture) -> None:
     assert exporter.stats()["lost"] == 2  # of the span and of the trace
     assert "cannot be reached" in caplog.text
     assert "2 scores could not be delivered to Phoenix in time and are lost" in caplog.text
+
+
+def test_without_an_address(caplog: pytest.LogCaptureFixture) -> None:
+    """Scores and the demo's spans go to this machine, and the log names the setting."""
+    exporter = PhoenixExporter()
+    assert exporter.otlp_place("harbour").url == "http://localhost:6006/v1/traces"
+
+    exporter.connect().close()
+    assert "Set RAGEVAL_PHOENIX_ENDPOINT to its address [RAGEVAL-109]" in caplog.text
+
+
+def test_a_server_that_takes_no_configs(server: Server, exporter: PhoenixExporter) -> None:
+    """They only add colours: the scores are delivered all the same."""
+    server.config_status = 403
+    exporter.export(evaluation())
+    assert exporter.flush(20)
+    exporter.export(evaluation())
+    assert exporter.flush(20)
+
+    stats = exporter.stats()
+    assert (stats["delivered"], stats["errors"], stats["lost"]) == (4, 0, 0)
 
 
 def test_keys_and_headers(server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
