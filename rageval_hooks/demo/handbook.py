@@ -48,16 +48,10 @@ QUESTIONS: tuple[DemoQuestion, ...] = (
 
 
 def load_handbook() -> list[HandbookSection]:
-    """Return the sections of the handbook, from the repository or from the installed package.
-
-    Raises:
-        FileNotFoundError: both are missing.
-    """
+    """Return the sections of the handbook, from the repository or from the installed package."""
     package = Path(__file__).resolve().parent
-    for path in (package.parents[1] / "examples" / "handbook" / "passages.md", package / "passages.md"):
-        if path.is_file():
-            # A heading such as "## ferries-3" names the section that follows.
-            parts = re.split(r"^## (\S+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-            pairs = zip(parts[::2], parts[1::2], strict=True)
-            return [HandbookSection(id=name, text=body.strip()) for name, body in pairs]
-    raise FileNotFoundError("the demo's documents (examples/handbook/passages.md) are missing")
+    path = package.parents[1] / "examples" / "handbook" / "passages.md"
+    text = (path if path.is_file() else package / "passages.md").read_text(encoding="utf-8")
+    # A heading such as "## ferries-3" names the section that follows.
+    parts = re.split(r"^## (\S+)\n", text, flags=re.MULTILINE)[1:]
+    return [HandbookSection(id=name, text=body.strip()) for name, body in zip(parts[::2], parts[1::2], strict=True)]

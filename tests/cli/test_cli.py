@@ -165,6 +165,11 @@ class TestDemo:
         assert errors.startswith("rageval-hooks: --otlp is ")
         assert "give an address such as http://localhost:4318" in errors
 
+    def test_two_destinations_are_one_too_many(self) -> None:
+        errors = run("demo", "--models", "lexical", "--to", "mlflow", "--otlp", "http://127.0.0.1:9", status=2).stderr
+
+        assert errors.startswith("rageval-hooks: --to and --otlp are both given")
+
     def test_a_backend_without_scores_is_said(self) -> None:
         """With the names of those that have them."""
         errors = run("demo", "--models", "lexical", "--to", "console", status=2).stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,35 @@ def test_an_unknown_variable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding["advice"] == "did you mean RAGEVAL_SAMPLE_RATE?"
 
 
+@pytest.mark.parametrize(
+    ("variable", "status", "lines"),
+    [
+        (
+            "RAGEVAL_XYZZY",
+            0,
+            ("  warning  the variable RAGEVAL_XYZZY is not a setting and has no effect", "docs/settings.md lists all"),
+        ),
+        (
+            "RAGEVAL_JSONL_PATH",
+            1,
+            ("  problem  jsonl_path is set, but jsonl is not in use", "add jsonl, or remove jsonl_path"),
+        ),
+    ],
+)
+def test_a_variable_without_effect(
+    monkeypatch: pytest.MonkeyPatch, variable: str, status: int, lines: tuple[str, str]
+) -> None:
+    """The text for a terminal: what to do is below the finding, and the last line counts."""
+    monkeypatch.setenv(variable, "a.jsonl")
+    done = CliRunner().invoke(app, ["doctor", "--no-send", "--set", "models=lexical", "--set", "exporters=console"])
+    printed = done.stdout.splitlines()
+
+    assert done.exit_code == status
+    place = printed.index(lines[0])
+    assert printed[place + 1].split("-> ") == [" " * 11, lines[1]]
+    assert printed[-1] == ("1 problem" if status else "no problems, 1 warning")
+
+
 def test_a_model_that_a_named_metric_needs_is_missing(tmp_path: Path) -> None:
     """A folder without its files, as after an interrupted copy."""
     pytest.importorskip("onnxruntime")
@@ -408,6 +438,20 @@ def test_a_package_that_is_too_old_is_found(monkeypatch: pytest.MonkeyPatch, tmp
     assert finding["advice"] == 'pip install "tiktoken>=0.9"'
 
 
+def test_without_the_package_that_compares_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
+
+    assert "note: the declared ranges are not known" in messages(doctor("--no-send", status=0)["versions"])
+
+
+def test_spans_without_an_endpoint() -> None:
+    """They are printed; that may be meant."""
+    [finding] = doctor(status=0, exporters="otel")["exporters"]
+
+    assert finding["status"] == "warning"
+    assert "no OTEL_EXPORTER_OTLP_ENDPOINT; evaluations are printed" in finding["message"]
+
+
 def test_nothing_is_sent(tmp_path: Path) -> None:
     """With --no-send, and without a judge."""
     found = doctor("--no-send", status=0, exporters="jsonl", jsonl_path=str(tmp_path / "a.jsonl"))
@@ -423,6 +467,11 @@ def test_a_setting_without_a_value(tmp_path: Path) -> None:
 
     assert "--set number 2 is not of the form NAME=VALUE" in str(done.exception)
     assert SECRET not in str(done.exception)
+
+
+def test_no_process_writes_its_counters(tmp_path: Path) -> None:
+    found = doctor("--no-send", status=0, stats_file=str(tmp_path / "none.json"))["processes"]
+    assert messages(found) == f"note: {tmp_path / 'none.json'}: no process writes this file now"
 
 
 def test_processes_with_spans_that_make_no_turn(tmp_path: Path) -> None:

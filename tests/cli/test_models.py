@@ -52,6 +52,12 @@ def test_the_bench_measures_answers_by_size(tmp_path: Path) -> None:
     assert [(row["passages"], row["words"], row["answers"]) for row in result["rows"]] == [(1, 30, 3), (2, 30, 3)]
     assert all(0 < row["p50_ms"] <= row["p95_ms"] and row["tokens_per_second"] > 0 for row in result["rows"])
 
+    head, *lines = run("bench", str(folder), *options[:-1]).stdout.splitlines()
+    assert head.split() == "role model metric passages words each answers p50 ms p95 ms tokens/s".split()
+    assert [line.split()[:6] for line in lines] == [
+        ["grounding", str(folder), "groundedness", count, "30", "3"] for count in ("1", "2")
+    ]
+
 
 def test_the_bench_downloads_nothing() -> None:
     """It names the model that is not on this machine, says how to get it, and ends with status 2."""

@@ -145,6 +145,13 @@ class TestFiles:
         assert (record.turn.query, record.turn.passages[0].id) == ("When was the pier opened?", "7")
         assert values(output) == [{"groundedness": 1.0}]
 
+    def test_a_conversation_without_messages(self, tmp_path: Path) -> None:
+        chat = tmp_path / "chat.json"
+        chat.write_text('{"data": {"title": "A chat"}}')
+        output = str(tmp_path / "out.jsonl")
+        said = run("score", str(chat), "--context", str(chat), *LEXICAL, "-o", output, status=2).stderr
+        assert said.startswith(f"rageval-hooks: {chat} has no array under one of ")
+
     def test_unknown_columns_are_an_error(self, tmp_path: Path) -> None:
         """Not the native ones without a word."""
         said = run("score", "a.csv", "--columns", "ragas", "-o", str(tmp_path / "s.csv"), status=2).stderr
@@ -201,6 +208,7 @@ class TestWhatIsWrong:
                 "trace needs a judge: pass judge=, --judge or RAGEVAL_JUDGE",
             ),
             (("--output", "out.jsonl", "--k-values", "0"), "k_values"),
+            (("--output", "out.jsonl", "--metrics", ","), "no metrics: name some, or omit the option"),
             ((), "--output"),
         ],
     )
@@ -212,6 +220,11 @@ class TestWhatIsWrong:
         assert reason in result.stderr
         assert "Traceback" not in result.stderr
         assert [item.name for item in file.parent.iterdir()] == ["in.jsonl"]
+
+    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+        file = tmp_path / "none.jsonl"
+        result = run("score", str(file), *LEXICAL, "-o", str(tmp_path / "out.jsonl"), status=2)
+        assert result.stderr == f"rageval-hooks: there is no file {file}\n"
 
     def test_a_missing_column(self, tmp_path: Path) -> None:
         """The message has the field, the accepted names and the columns of the file."""

@@ -183,8 +183,6 @@ def settings(setup: Setup) -> Iterator[DoctorFinding]:
     """Show the settings that differ from the defaults, and what is wrong with them for the pipeline."""
     given = setup.settings
     changed = {**given.model_dump(exclude_unset=True), **given.options}
-    if not changed:
-        yield ok("all settings have their defaults")
     if given.judge_options:
         # People paste this output into issues, and URLs and headers may hold keys. Other secrets mask themselves.
         changed["judge_options"] = dict.fromkeys(given.judge_options, "***")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import csv
+import datetime
 import gc
 import gzip
 import json
@@ -117,6 +118,30 @@ class TestNames:
         [record] = read_records(write_lines(tmp_path / "a.jsonl", [row]))
 
         assert record.turn.metadata == {"topic": 1, "category": "piers", "citations": [{"id": "p1"}]}
+
+    @pytest.mark.parametrize(
+        ("passages", "expected"),
+        [
+            ({"text": "one", "id": "p1"}, [("p1", "one")]),
+            ({"p1": "one", "p2": {"text": "two"}}, [("p1", "one"), ("p2", "two")]),
+        ],
+        ids=["one passage", "by id"],
+    )
+    def test_passages_in_one_object(self, passages: Any, expected: list[tuple[str, str]], tmp_path: Path) -> None:
+        [record] = read_records(write_lines(tmp_path / "a.jsonl", [{**NAMES["ours"], "passages": passages}]))
+
+        assert [(passage.id, passage.text) for passage in record.turn.passages] == expected
+
+    def test_an_answer_that_is_a_date(self, tmp_path: Path) -> None:
+        """Tables with types have it as one."""
+        import pyarrow
+        import pyarrow.parquet
+
+        row = {**NAMES["ours"], "response": datetime.date(2019, 5, 1)}
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "a.parquet")
+        [record] = read_records(tmp_path / "a.parquet")
+
+        assert record.turn.response == "2019-05-01"
 
     def test_passages_are_texts_or_objects(self, tmp_path: Path) -> None:
         """With the names that frameworks have for their parts."""
@@ -493,6 +518,12 @@ class TestOurOwn:
         assert second.turn.metadata == {"model": "gpt-5", "year": "2024"}
         assert [(score.name, score.value) for score in second.scores()] == [("groundedness", 0.5)]
 
+    def test_a_score_that_is_no_number(self, tmp_path: Path) -> None:
+        """Its row cannot be used."""
+        row = {"id": "a", "run": 1, "query": QUERY, "response": RESPONSE, "groundedness": "high"}
+        _, [bad] = read(write_csv(tmp_path / "a.csv", [row]))
+        assert bad.reason == "groundedness is 'high', not a number"
+
     @given(turn=turns)
     def test_records_come_back_as_they_were(self, tmp_path_factory: pytest.TempPathFactory, turn: Turn) -> None:
         """Whatever they hold."""
@@ -525,6 +556,15 @@ class TestOurOwn:
             ("b", ["late"]),
         ]
         assert not bad
+
+    def test_evaluations_that_cannot_be_read(self, tmp_path: Path) -> None:
+        """Each is a bad row; the others are read."""
+        turn = {"id": "a", "query": QUERY, "response": RESPONSE}
+        rows = [{"stage": "inline", "turn": turn, "results": []}, "{", {"stage": "inline", "turn": {"query": 5}}]
+        [record], bad = read(write_lines(tmp_path / "a.jsonl", rows))
+
+        assert record.id == "a"
+        assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [(2, "not JSON"), (3, "turn.query")]
 
     def test_evaluations_without_ids_stay_apart(self, tmp_path: Path) -> None:
         """Turns that were made by hand may have none."""

@@ -295,6 +295,14 @@ class TestTraces:
 
         assert (record.turn.usage is not None, bad) == (len(counted) == 2, [])
 
+    def test_spans_that_cannot_be_read(self, tmp_path: Path) -> None:
+        """Each is a bad row; the others are read."""
+        spans = phoenix(ours())
+        [_], bad = read(write_lines(tmp_path / "a.jsonl", [*spans, "{", {**spans[0], "trace_flags": "some"}]))
+
+        reasons = [(len(spans) + 1, "not JSON"), (len(spans) + 2, "trace_flags")]
+        assert [(row.line, row.reason.partition(":")[0]) for row in bad] == reasons
+
     def test_a_trace_without_retrieval_is_no_turn(self, tmp_path: Path) -> None:
         """It is passed over, not reported."""
         rows = [row for row in phoenix(theirs()) if row["span_kind"] not in ("RETRIEVER", "LLM")]

@@ -194,6 +194,29 @@ def test_csv_and_jsonl_are_read_alike(special: Bench) -> None:
     assert read_questions(table)[0] == read_questions(special.output)[0]
 
 
+def test_rows_that_are_no_question(tmp_path: Path) -> None:
+    """Each with its reason. Passages in an unknown form say nothing about the question, and are no error."""
+    rows = [
+        {"question": "How heavy is the pier?", "contexts": [{"title": "The pier"}]},
+        {"question": " "},
+        {"question": "How old is it?", "more_chunks": 5},
+        {"question": "How long is it?", "more_chunks": ["a"]},
+    ]
+    path = tmp_path / "set.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [question], bad = read_questions(path)
+
+    assert (question.question, question.chunk) == ("How heavy is the pier?", None)
+    form = "more_chunks must be a list of objects with id, text and document"
+    assert [(row.line, row.reason) for row in bad] == [(2, "the question is empty"), (3, form), (4, form)]
+
+    records = [{"rageval_record": 1, "id": query, "turn": {"query": query}} for query in ("How wide is it?", "")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in records))
+    [question], bad = read_questions(path)
+    assert question.question == "How wide is it?"
+    assert [(row.line, row.reason) for row in bad] == [(2, "the question is empty")]
+
+
 @pytest.mark.parametrize(
     ("column", "value", "expected"),
     [
