@@ -1,7 +1,7 @@
 """A LangChain app without a line for evaluations. They come from the command that starts it, and from variables:
 
 export RAGEVAL_MODELS=lexical         # needs no weights: leave it out for the real models
-rageval-hooks run-app python examples/no_code.py
+rageval-hooks launch python examples/no_code.py
 opentelemetry-instrument python examples/no_code.py       # pip install "rageval-hooks[distro]"
 """
 

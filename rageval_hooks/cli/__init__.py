@@ -20,7 +20,7 @@ from rageval_hooks.cli.models import models
 from rageval_hooks.cli.output import forgive_encodings
 from rageval_hooks.cli.plot import plot
 from rageval_hooks.cli.report import report
-from rageval_hooks.cli.run import run, run_app
+from rageval_hooks.cli.run import launch, run
 from rageval_hooks.cli.score import score
 from rageval_hooks.cli.top import top
 from rageval_hooks.cli.watch import watch
@@ -72,7 +72,7 @@ for command in (
 ):
     app.command()(command)
 # Everything after the program's name belongs to the application, options too.
-app.command("run-app", context_settings={"allow_interspersed_args": False})(run_app)
+app.command("launch", context_settings={"allow_interspersed_args": False})(launch)
 app.add_typer(models, name="models")
 
 

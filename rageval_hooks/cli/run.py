@@ -1,4 +1,4 @@
-"""``rageval-hooks run`` asks an application questions; ``run-app`` starts one and evaluates its answers."""
+"""``rageval-hooks run`` asks an application questions; ``launch`` starts one and evaluates its answers."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _evaluation_off() -> Iterator[None]:
             os.environ["RAGEVAL_ENABLED"] = before
 
 
-def run_app(
+def launch(
     command: Annotated[
         list[str], typer.Argument(metavar="COMMAND...", help="The command that starts it, such as: python app.py")
     ],

@@ -1,7 +1,7 @@
 """Instruments applications without a line of code in them.
 
 There are two ways: OpenTelemetry's own command, ``opentelemetry-instrument python app.py``, which finds
-:class:`~rageval_hooks.zero_code.instrumentor.RagevalInstrumentor` by its entry point; and ``rageval-hooks run-app
+:class:`~rageval_hooks.zero_code.instrumentor.RagevalInstrumentor` by its entry point; and ``rageval-hooks launch
 python app.py``, which needs no further package. All settings come from the environment.
 
 Both call ``instrument()`` as soon as the application imports a framework, and not at the start of the interpreter: most

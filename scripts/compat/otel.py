@@ -4,7 +4,7 @@ Usage::
 
     python scripts/compat/otel.py [SETUP ...]         # all by default; `make compat-otel` calls this
 
-The application is ``examples/no_code.py``. Its tracing is set up by ``otel_launcher.py``, and ``rageval-hooks run-app``
+The application is ``examples/no_code.py``. Its tracing is set up by ``otel_launcher.py``, and ``rageval-hooks launch``
 adds the scores. A recording server on this machine takes the place of every vendor. The packages are installed into a
 virtual environment in ``.compat/``, unless ``--python`` names one that has them. Exits with 1 if a set-up has more than
 one trace per request or more than one span per model call, or if a score is missing.
@@ -74,7 +74,7 @@ class Setup:
 
     label: str
     launch: str | None
-    command: tuple[str, ...] = ("rageval-hooks", "run-app")
+    command: tuple[str, ...] = ("rageval-hooks", "launch")
     variables: tuple[tuple[str, str], ...] = ()
     collector: bool = False
     traced: bool = True

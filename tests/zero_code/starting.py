@@ -19,9 +19,9 @@ APPLICATION = Path(__file__).resolve().parents[2] / "examples" / "no_code.py"
 ANSWER = "The pier was opened in September 2018. It is 96 metres long.\n"
 """What the application prints."""
 
-RUN_APP = (sys.executable, "-c", "from rageval_hooks.cli import main; main()", "run-app")
+LAUNCH = (sys.executable, "-c", "from rageval_hooks.cli import main; main()", "launch")
 OPENTELEMETRY = (str(Path(sys.executable).with_name("opentelemetry-instrument")),)
-WAYS = {"run-app": RUN_APP, "opentelemetry-instrument": OPENTELEMETRY}
+WAYS = {"launch": LAUNCH, "opentelemetry-instrument": OPENTELEMETRY}
 each_way = pytest.mark.parametrize("way", WAYS)
 
 

@@ -23,7 +23,7 @@ def collector() -> Iterator[Collector]:
 def test_the_scores_arrive(collector: Collector) -> None:
     """In the trace of the request, by the standard variables and ours; the output is the application's alone."""
     metrics = "unsupported_facts,latency"
-    done = start("run-app", APPLICATION, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, RAGEVAL_METRICS=metrics)
+    done = start("launch", APPLICATION, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, RAGEVAL_METRICS=metrics)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")
     [found] = evaluations(collector)
@@ -34,7 +34,7 @@ def test_the_scores_arrive(collector: Collector) -> None:
 
 def test_the_exit_status_and_the_arguments_are_the_applications() -> None:
     """Options too, even those that the command has itself."""
-    done = start("run-app", "-c", "import sys; print(sys.argv[1:]); sys.exit(7)", "--help", "-x", "--", "y")
+    done = start("launch", "-c", "import sys; print(sys.argv[1:]); sys.exit(7)", "--help", "-x", "--", "y")
 
     assert (done.returncode, done.stdout) == (7, "['--help', '-x', '--', 'y']\n")
 
@@ -48,7 +48,7 @@ def test_the_exit_status_and_the_arguments_are_the_applications() -> None:
 )
 def test_a_program_that_is_not_there(program: str, message: str) -> None:
     """One line says so."""
-    done = run_command("run-app", program, status=2)
+    done = run_command("launch", program, status=2)
 
     [line] = done.stderr.splitlines()
     assert message in line

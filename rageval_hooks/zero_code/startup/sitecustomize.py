@@ -1,4 +1,4 @@
-"""Python imports this module when it starts, if ``rageval-hooks run-app`` has put its folder on PYTHONPATH.
+"""Python imports this module when it starts, if ``rageval-hooks launch`` has put its folder on PYTHONPATH.
 
 Every Python process that the application starts inherits that folder. It may be another Python, without our package, so
 this module uses the standard library only. No other file belongs in this folder: the application could import it.

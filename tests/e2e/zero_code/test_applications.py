@@ -1,4 +1,4 @@
-"""Applications without a line of ours, started by ``opentelemetry-instrument`` and by ``rageval-hooks run-app``."""
+"""Applications without a line of ours, started by ``opentelemetry-instrument`` and by ``rageval-hooks launch``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_wrong_setting_is_one_line(way: str, collector: Collector) -> None:
 
 def test_it_can_be_switched_off(collector: Collector) -> None:
     """By the variable that switches everything off."""
-    done = start("run-app", APPLICATION, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, RAGEVAL_ENABLED="false")
+    done = start("launch", APPLICATION, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, RAGEVAL_ENABLED="false")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")
     assert not collector.spans
@@ -75,7 +75,7 @@ def test_opentelemetry_can_be_told_to_leave_us_out(disabled: str, collector: Col
 def test_the_applications_own_call_counts(collector: Collector) -> None:
     """An application that calls ``instrument()`` has its own settings, whatever the environment says."""
     done = start(
-        "run-app",
+        "launch",
         "-c",
         f"""
 import runpy
@@ -146,7 +146,7 @@ def test_processes_that_the_application_starts_are_evaluated(collector: Collecto
     """They inherit the environment."""
     script = tmp_path / "spawning.py"
     script.write_text(SPAWNING)
-    done = start("run-app", script, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+    done = start("launch", script, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert len(evaluations(collector)) == 1
@@ -156,7 +156,7 @@ def test_another_sitecustomize_runs_too(tmp_path: Path) -> None:
     """For example that of a Linux distribution, or of another tool."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.customized = __name__, __file__\n")
     done = start(
-        "run-app",
+        "launch",
         "-c",
         "import sys; print(*sys.customized, 'rageval_hooks.zero_code' in sys.modules)",
         PYTHONPATH=os.pathsep.join((str(tmp_path), os.getcwd())),
