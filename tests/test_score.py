@@ -160,6 +160,18 @@ def test_a_notebook_shows_the_verdict_and_marks_what_is_unsupported() -> None:
     assert re.search(r"<b>1 p1, 0.5, not in the prompt</b> The &lt;pier&gt;\.", html)
 
 
+def test_a_notebook_shows_what_a_judge_does_not_support() -> None:
+    """In the answer, by the judge's words, and which passages are those of earlier turns."""
+    first, second = "It was built by Carl.", "It is red."
+    judged = [{"text": first, "fully_supported": True}, {"text": second, "fully_supported": False}]
+    score = Score(name="grounded", value=0.5, label="fail", metadata={"sentences": judged})
+    turn = Turn(response=f"{first} {second}", passages=(Passage(text="Carl built it.", from_turn="t0"),))
+    html = Evaluation(turn=turn, results=(score,))._repr_html_()
+
+    assert re.findall(r"<mark[^>]*>(.*?)</mark>", html) == [second]
+    assert "<b>1, of an earlier turn</b> Carl built it." in html
+
+
 def test_a_notebook_says_that_an_answer_declines() -> None:
     """Not only that the verdict was skipped."""
     declined = Skipped(name="verdict", label="not_evaluable", reason="no passages")

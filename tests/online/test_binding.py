@@ -302,9 +302,9 @@ def test_a_turn_without_texts_knows_where_its_passages_and_its_answer_come_from(
     hidden = hide(Evaluation(turn=turn), ContentPolicy.build(False)).turn
 
     def places(turn: Turn) -> list[Any]:
-        return [found and (found[0].id, found[1]) for found in map(turn.locate_passage, range(3))]
+        return [found and (found[0].id, found[1]) for found in map(turn.locate_passage, range(4))]
 
-    assert places(hidden) == places(turn) == [("1", 0), ("0", 1), ("0", 0)]
+    assert places(hidden) == places(turn) == [("1", 0), ("0", 1), ("0", 0), None]
     assert hidden.answer_id == turn.answer_id == "answering"
     assert not [word for word in ("one", "three", "answer.", "More", "1877") if word in hidden.model_dump_json()]
 

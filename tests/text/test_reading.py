@@ -87,6 +87,20 @@ def test_statements_are_kept(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "statements"),
+    [
+        ("- **Carl Berg**\n- **Anna Lund**", ["Carl Berg", "Anna Lund"]),
+        (f"```\n{ONE}\n```\n{TWO}", PLAIN),
+        (f'The fee:\n\n```json\n{{"fee": "{ONE}"}}\n```', ["The fee:", ONE]),
+    ],
+    ids=["only labels", "text behind a fence", "JSON in a fence"],
+)
+def test_statements_of_mixed_forms(text: str, statements: list[str]) -> None:
+    """Labels state something where there is nothing else; keys of JSON do not."""
+    assert stated(text) == statements
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "Fees for members: 1. Parking 2. Guests 3. Meals Fees for others: 1. Parking 2. Meals",
