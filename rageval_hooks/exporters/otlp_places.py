@@ -1,6 +1,6 @@
 """Where an application sends its spans: the endpoints of OTLP's variables and of the provider's exporters.
 
-This module holds every private name of OTLP exporters and of the processors around them. Tested with
+This module holds every private name of exporters of spans and of the processors around them. Tested with
 opentelemetry-exporter-otlp 1.45 and Langfuse 5. Without the names, only endpoints of variables are found.
 """
 

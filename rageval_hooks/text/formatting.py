@@ -1,7 +1,7 @@
 """Numbers and texts as people read them, in tables, on terminals, on pages and in messages.
 
-This is the only module that decides how a number, a share, an interval or a probability is written, and how a text is
-cut. Everything that prints goes through it.
+This is the only module that decides how the numbers of tables, intervals and probabilities are written, and how a text
+is cut. A rounded share in a sentence is written where the sentence is.
 """
 
 from __future__ import annotations

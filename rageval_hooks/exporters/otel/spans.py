@@ -37,7 +37,7 @@ from rageval_hooks.turn import ErrorInfo, SpanReference, StepKind, Turn
 from rageval_hooks.version import __version__
 
 _CLIENT_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "embedding"})
-_REMEMBERED = 4096
+_MAX_WRITTEN = 4096
 
 # Langfuse, LangSmith and Weave, which draw a span's input and output, as do MLflow and Braintrust.
 _DRAW_VALUES = re.compile(r"/api/public/otel|smith\.langchain\.com|wandb\.ai")
@@ -197,7 +197,7 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
         if same and context.trace_flags.sampled:
             return
         self._written[turn.id] = context
-        if len(self._written) > _REMEMBERED:
+        if len(self._written) > _MAX_WRITTEN:
             del self._written[next(iter(self._written))]
 
     def _evaluated_span(self, turn: Turn) -> SpanContext | None:
