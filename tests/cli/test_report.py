@@ -128,6 +128,13 @@ class TestReport:
         path = write(tmp_path / "s.jsonl", [record("q", document="handbook/harbour.md", scores=scores)])
         assert "\nhandbook/harbour.md  " in run("report", path).output
 
+    def test_rows_that_cannot_be_read_are_counted(self, run, before: Path) -> None:
+        with before.open("a") as file:
+            file.write("{\n")
+        said = run("report", before).output
+        assert "1 row could not be read." in said
+        assert "Rows that could not be read: 1." in said
+
     def test_json_goes_to_a_pipe(self, run, before: Path, after: Path) -> None:
         """Every number is there."""
         report = json.loads(run("report", before, after, "--format", "json", "--seed", 3, "--level", 0.9).output)

@@ -637,6 +637,25 @@ def test_a_line_that_is_too_long(suffix: str, tmp_path: Path) -> None:
     assert peak < 8 * LIMIT  # the module csv takes four bytes for a character
 
 
+@pytest.mark.parametrize(("name", "limit"), [("a.xlsx", "WORKBOOK"), ("a.parquet", "ROW_GROUP")])
+def test_a_table_that_is_too_large(name: str, limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it is read."""
+    import openpyxl
+    import pyarrow
+    import pyarrow.parquet
+
+    book = openpyxl.Workbook()
+    for row in (("question", "answer"), (QUERY, RESPONSE)):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([NAMES["ours"]]), tmp_path / "a.parquet")
+    assert len(list(read_records(tmp_path / name))) == 1
+
+    monkeypatch.setattr(f"rageval_hooks.offline.records.formats.table_files.{limit}", 20)
+    with pytest.raises(TurnError, match=rf"{name} (is larger than|has row groups of more than) .* MiB"):
+        list(read_records(tmp_path / name))
+
+
 def test_a_document_that_is_too_large(tmp_path: Path) -> None:
     """The message says what to write instead."""
     path = tmp_path / "a.json.gz"

@@ -197,16 +197,18 @@ def test_csv_and_jsonl_are_read_alike(special: Bench) -> None:
 def test_rows_that_are_no_question(tmp_path: Path) -> None:
     """Each with its reason. Passages in an unknown form say nothing about the question, and are no error."""
     rows = [
-        {"question": "How heavy is the pier?", "contexts": [{"title": "The pier"}]},
+        {"question": "How high is the pier?", "contexts": ["The pier is 9 m high."]},
         {"question": " "},
         {"question": "How old is it?", "more_chunks": 5},
         {"question": "How long is it?", "more_chunks": ["a"]},
+        {"question": "How heavy is the pier?", "contexts": [{"title": "The pier", "pages": 9}]},
     ]
     path = tmp_path / "set.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    [question], bad = read_questions(path)
+    questions, bad = read_questions(path)
 
-    assert (question.question, question.chunk) == ("How heavy is the pier?", None)
+    chunks = [("How high is the pier?", "The pier is 9 m high."), ("How heavy is the pier?", None)]
+    assert [(question.question, question.chunk) for question in questions] == chunks
     form = "more_chunks must be a list of objects with id, text and document"
     assert [(row.line, row.reason) for row in bad] == [(2, "the question is empty"), (3, form), (4, form)]
 
