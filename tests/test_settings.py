@@ -13,6 +13,7 @@ from typing import Any, Literal, get_origin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from rageval_hooks import ConfigurationError
 from rageval_hooks import settings as module
@@ -338,6 +339,13 @@ def test_an_existing_path_is_accepted(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("HOME", str(tmp_path))
     assert ModelSettings(nlp=str(tmp_path)).nlp == str(tmp_path)
     assert ModelSettings(nlp="~").nlp == "~"
+
+
+def test_onnx_runtime_computes_on_the_cpu() -> None:
+    """Another device is an error at once."""
+    assert ModelSettings(backend="onnx").device == "cpu"
+    with pytest.raises(ValidationError, match="backend='onnx' computes on the CPU: not on device='cuda'"):
+        ModelSettings(backend="onnx", device="cuda")
 
 
 def test_a_misspelt_setting_is_recognised() -> None:

@@ -32,6 +32,7 @@ SUPPORTED = {
     "a currency's code": ("It costs $5 million.", "It costs USD 5,000,000."),
     "a unit spelled out": ("It weighs 5kg.", "It weighs 5 kilograms."),
     "an ambiguous unit": ("It costs 5 pounds.", "It costs £5."),
+    "the same in another currency": ("It costs 10 euros (about 11 dollars).", "It costs 10 euros."),
     "a unit that the passage leaves out": ("It costs $5.", "Price (USD): 5"),
     "a unit in a compound": ("It is 10 years old.", "a 10-year-old house"),
     "an opening word of English": ("Tourism pays for it all.", "nothing"),

@@ -283,6 +283,7 @@ def test_the_judges_verdict_replaces_the_local_one(answer: dict[str, Any], label
     assert isinstance(verdict, Score)
     assert (verdict.label, verdict.annotator, verdict.model) == (label, "LLM", "fake")
     assert verdict.explanation == reason
+    assert verdict.cause == (None if label == "good" else "unsupported")
 
 
 def test_without_the_judges_verdict_the_local_one_stays() -> None:
