@@ -119,9 +119,11 @@ class TurnSpanProcessor(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Note that a span has started."""
-        if self.pipeline is None or is_suppressed() or _scope_of(span).startswith(_OURS):
+        if self.pipeline is None:
             return
         try:
+            if is_suppressed() or _scope_of(span).startswith(_OURS):
+                return
             context = span.get_span_context()
             trace = self._traces.get(context.trace_id)
             if trace is None:
