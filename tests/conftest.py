@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import sys
@@ -36,6 +37,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background jobs ignore Ctrl-C, and what they start inherits that: the tests of an interruption too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# An exporter of a test that has ended may still be trying: what it logs is no other test's.
+logging.getLogger("opentelemetry.exporter.otlp").propagate = False
+logging.getLogger("opentelemetry.exporter.otlp").addHandler(logging.NullHandler())
 
 HAS_TORCH = find_spec("torch") is not None
 
