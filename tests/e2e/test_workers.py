@@ -194,7 +194,9 @@ class Team:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run ``rageval-hooks``."""
         command = [sys.executable, "-c", "from rageval_hooks.cli import main; main()", *arguments]
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            command, env=self.environment, cwd=self.directory, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def stop(self) -> None:
         for worker in self.workers:
