@@ -18,7 +18,6 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    PrivateAttr,
     SecretStr,
     Tag,
     ValidationError,
@@ -279,18 +278,7 @@ def _tier_of(value: Any) -> Any:
 # --------------------------------------------------------------------------- all settings
 
 
-class _FromEnvironment(BaseSettings):
-    model_config = SettingsConfigDict(
-        env_prefix="RAGEVAL_",
-        env_nested_delimiter="__",
-        env_ignore_empty=True,
-        enable_decoding=False,  # texts that are JSON are read here, like those that are not
-        extra="forbid",
-        frozen=True,
-    )
-
-
-class Settings(_FromEnvironment):
+class Settings(BaseSettings):
     """All settings that are plain data. Each can also be set as ``RAGEVAL_<NAME>`` in the environment.
 
     Those of a single exporter or metric are in :attr:`options`.
@@ -362,6 +350,15 @@ class Settings(_FromEnvironment):
             it.
     """
 
+    model_config = SettingsConfigDict(
+        env_prefix="RAGEVAL_",
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        enable_decoding=False,  # texts that are JSON are read here, like those that are not
+        extra="forbid",
+        frozen=True,
+    )
+
     enabled: Flag = True
     metrics: NameList | None = Field(default=None, description=_NAMES)
     models: Annotated[ModelSettings, BeforeValidator(_tier_of)] = Field(
@@ -419,12 +416,11 @@ class Settings(_FromEnvironment):
         default=None, min_length=1, description="a path, such as /run/app/rageval-{pid}.json"
     )
 
-    _options: Mapping[str, Any] = PrivateAttr(default_factory=dict)
-
     @property
     def options(self) -> Mapping[str, Any]:
         """The options of single exporters and metrics that are set, by the names of the settings."""
-        return self._options
+        names = [name for name in setting_names() if name not in Settings.model_fields]
+        return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
     @field_validator("judge_options")
     @classmethod
@@ -442,37 +438,27 @@ class Settings(_FromEnvironment):
             ConfigurationError: a value is wrong; the message says which one, why, and what is valid.
         """
         _warn_of_strange_variables()
-        given = {name: value for name, value in given.items() if value is not None}
-        options_model = _options_model()
-        of_plugins = {name: given.pop(name) for name in given.keys() & options_model.model_fields.keys()}
-        faults = []
         try:
-            made = cls(**given)
+            return _with_options()(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
-            faults.append(_explain(error))
-        try:
-            options = options_model(**of_plugins)
-        except ValidationError as error:
-            faults.append(_explain(error))
-        if faults:
-            raise ConfigurationError("; ".join(faults))
-        made._options = {name: getattr(options, name) for name in options.model_fields_set}
-        return made
+            faults = _explain(error)
+        # After the block, since pydantic's message quotes the values, and one of them may be a key.
+        raise ConfigurationError(faults)
 
 
 @cache
-def _options_model() -> type[BaseSettings]:
-    """Return a model of the options that built-in exporters and metrics declare."""
+def _with_options() -> type[Settings]:
+    """Return the settings with the options that built-in exporters and metrics declare."""
     fields: dict[str, Any] = {
         name: (option.type, Field(default=option.default, description=option.valid))
         for name, option in declared_options().items()
     }
-    return create_model("Options", __base__=_FromEnvironment, **fields)
+    return create_model("Settings", __base__=Settings, **fields)
 
 
 def setting_names() -> list[str]:
     """Return the names of all settings, those of single exporters and metrics last."""
-    return [*Settings.model_fields, *declared_options()]
+    return list(_with_options().model_fields)
 
 
 def unknown_variables() -> list[str]:
@@ -514,7 +500,7 @@ def _explain(error: ValidationError) -> str:
         message = f"{field}: {item['msg'].removeprefix('Value error, ').rstrip('.')}{given}"
         if not isinstance(item.get("ctx", {}).get("error"), UnknownNameError):  # its message lists what is valid
             of_model = ModelSettings.model_fields[str(inner[0])] if name == "models" and inner else None
-            description = option.valid if option else (of_model or Settings.model_fields[str(name)]).description
+            description = (of_model or _with_options().model_fields[str(name)]).description
             # pydantic's own message lists the words that may be chosen.
             message += f". Valid: {description}" if description else ""
         lines.append(message)

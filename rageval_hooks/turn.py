@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import ConfigDict, Field, PrivateAttr
 
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text, string_of
+from rageval_hooks.runtime.lazy import cached_property
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -408,6 +409,8 @@ class Turn(Data):
         missing: why a field is empty that should not be, by its name: "the spans of Haystack do not have it: set …".
     """
 
+    model_config = ConfigDict(ignored_types=(cached_property,))
+
     id: Text = ""
     query: Text = ""
     passages: tuple[Passage, ...] = ()
@@ -431,9 +434,6 @@ class Turn(Data):
     user_id: Text | None = None
     metadata: Metadata = Field(default_factory=dict)
     missing: dict[Text, Text] = Field(default_factory=dict)
-    # What the texts tell about the steps, in a copy whose texts are hidden.
-    _places: tuple[tuple[int, int] | None, ...] | None = PrivateAttr(default=None)
-    _answer_id: str | None = PrivateAttr(default=None)
 
     @property
     def evaluated(self) -> Turn:
@@ -500,33 +500,29 @@ class Turn(Data):
         """
         if index >= len(self.passages):  # a metric of the user may give a score a position that does not exist
             return None
-        place = self._place(index) if self._places is None else self._places[index]
+        place = self._places[index]
         return place and (self.steps[place[0]], place[1])
 
-    def _place(self, index: int) -> tuple[int, int] | None:
-        wanted = self.passages[index]
+    @cached_property
+    def _places(self) -> list[tuple[int, int] | None]:
+        """For each passage, the step that found it and its position there."""
+        found: dict[tuple[str | None, str], tuple[int, int]] = {}
         for number, step in enumerate(self.steps):
             for position, passage in enumerate(step.passages):
-                if (passage.id, passage.text) == (wanted.id, wanted.text):
-                    return number, position
-        return None
+                found.setdefault((passage.id, passage.text), (number, position))
+        return [found.get((passage.id, passage.text)) for passage in self.passages]
 
-    @property
+    @cached_property
     def answer_id(self) -> str | None:
         """The provider's id of the completion that became the answer; None if it is not known."""
-        if self._places is not None:
-            return self._answer_id
         calls = [step for step in self.steps if step.response_id is not None]
         # A later call may have nothing to do with the answer, such as one that suggests follow-up questions.
         answering = [step for step in calls if (text := (step.output or "").strip()) and text in self.response]
         return (answering or calls)[-1].response_id if calls else None
 
-    def with_texts(self, changes: Mapping[str, Any]) -> Turn:
+    def with_hidden_texts(self, changes: Mapping[str, Any]) -> Turn:
         """Return a copy with other texts, which knows its answer and the places of its passages all the same."""
-        copy = self.model_copy(update=dict(changes))
-        copy._places = tuple(map(self._place, range(len(self.passages)))) if self._places is None else self._places
-        copy._answer_id = self.answer_id
-        return copy
+        return self.model_copy(update={**changes, "_places": self._places, "answer_id": self.answer_id})
 
     @property
     def size(self) -> int:

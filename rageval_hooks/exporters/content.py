@@ -157,7 +157,7 @@ def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
         "metadata": turn.metadata if everything else {},
     }
     results = evaluation.results if everything else tuple(map(_result, evaluation.results))
-    return evaluation.model_copy(update={"turn": turn.with_texts(changes), "results": results})
+    return evaluation.model_copy(update={"turn": turn.with_hidden_texts(changes), "results": results})
 
 
 def _guard(outcome: GuardOutcome | None, policy: ContentPolicy) -> GuardOutcome | None:

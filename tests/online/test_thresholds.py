@@ -178,7 +178,7 @@ class TestOfOnesOwn:
         settings = Settings.build(thresholds="none, groundedness=0.9, latency=none")
 
         assert settings.thresholds == {"*": None, "groundedness": 0.9, "latency": None}
-        assert Settings(**json.loads(settings.model_dump_json())) == settings
+        assert Settings.build(**json.loads(settings.model_dump_json())) == settings
 
 
 GRADES = {"intent": "", "grades": [{"passage": n, "grade": grade} for n, grade in enumerate((3, 1))]}

@@ -182,7 +182,7 @@ def versions(_: Setup) -> Iterator[DoctorFinding]:
 def settings(setup: Setup) -> Iterator[DoctorFinding]:
     """Show the settings that differ from the defaults, and what is wrong with them for the pipeline."""
     given = setup.settings
-    changed = {**given.model_dump(exclude_unset=True), **given.options}
+    changed = given.model_dump(exclude_unset=True)
     if given.judge_options:
         # People paste this output into issues, and URLs and headers may hold keys. Other secrets mask themselves.
         changed["judge_options"] = dict.fromkeys(given.judge_options, "***")
