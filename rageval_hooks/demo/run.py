@@ -69,10 +69,14 @@ def run_demo(
         ModelUnavailableError: the embedder cannot be loaded.
         ExportError: nothing answers at the endpoint, or not everything was delivered.
     """
-    with requires("langchain-core", "demo", "the demo"):
-        from rageval_hooks.demo.chain import build_application
     # The demo prints missing models itself, in fewer words.
     logging.getLogger("rageval_hooks").setLevel(logging.ERROR)
+    settings, missing = _models(models)
+    loaded = Models(settings)
+    # The first time, another process makes the embedder's graph for seconds: beside the import of LangChain.
+    loaded.load(_ROLES)
+    with requires("langchain-core", "demo", "the demo"):
+        from rageval_hooks.demo.chain import build_application
     memory = InMemorySpanExporter()
     provider = TracerProvider(
         resource=Resource.create({"service.name": PROJECT, "openinference.project.name": PROJECT}),
@@ -81,10 +85,7 @@ def run_demo(
     provider.add_span_processor(SimpleSpanProcessor(memory))
     exporters, place = _destination(to, otlp, provider)
     notes, console = make_console(sys.stderr), make_console(sys.stdout)
-    settings, missing = _models(models)
-    loaded = Models(settings)
     with notes.status("loading models …"):
-        loaded.load(_ROLES)
         embedder = loaded.embedder(wait=True)
     model_name = None
     if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
