@@ -119,8 +119,7 @@ class LocalMetrics:
         # A judge takes seconds: its metrics always become a job.
         if metric.asks_judge:
             return None
-        deadline = analysis.deadline
-        if deadline is not None and (perf_counter() >= deadline or known.cost is Cost.PAIR_MODEL):
+        if analysis.must_stop or (analysis.deadline is not None and known.cost is Cost.PAIR_MODEL):
             return None
         if not analysis.wait and any(self._models.state(role) in ("idle", "loading") for role in metric.models):
             return None

@@ -49,7 +49,7 @@ class Preparation:
 
     def cancel(self) -> None:
         """Stop at the next step: the turn has ended, and its own evaluation takes over."""
-        self.analysis.deadline = float("-inf")
+        self.analysis.cancel()
         self._to_embed.clear()
         _open_preparations.discard(self)
 

@@ -110,6 +110,7 @@ class TurnAnalysis(TurnTexts):
         self.models = models
         self.deadline = deadline
         self.wait = wait
+        self._is_cancelled = False
         # By metric: the verdict is made from the results of other metrics.
         self.results: dict[str, tuple[Result, ...]] = {}
         self._clock = clock
@@ -134,13 +135,22 @@ class TurnAnalysis(TurnTexts):
         if concepts is not None and earlier.turn.query == self.turn.query:
             self.__dict__["concepts"] = concepts
 
+    def cancel(self) -> None:
+        """Stop the work at its next pause, from another thread: nobody waits for the results."""
+        self._is_cancelled = True
+
+    @property
+    def must_stop(self) -> bool:
+        """True if the time is used up, or if the work was cancelled."""
+        return self._is_cancelled or (self.deadline is not None and self._clock() >= self.deadline)
+
     def pause(self) -> None:
-        """Stop here if the time is used up; else let the application's threads run for a moment.
+        """Stop here if the work must stop; else let the application's threads run for a moment.
 
         Raises:
-            OverBudgetError: the time is used up.
+            OverBudgetError: the time is used up, or the work was cancelled.
         """
-        if self.deadline is not None and self._clock() >= self.deadline:
+        if self.must_stop:
             raise OverBudgetError
         give_way()
 

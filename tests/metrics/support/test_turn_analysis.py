@@ -152,6 +152,18 @@ def test_the_work_stops_when_the_budget_is_used_up() -> None:
     assert len(analysis.response.sentences) == 2
 
 
+def test_cancelled_work_stops() -> None:
+    """It has a state of its own: there is no deadline, and yet nothing more is computed."""
+    analysis = TurnAnalysis(TURN, LEXICAL_MODELS)
+    analysis.pause()
+
+    analysis.cancel()
+
+    assert analysis.must_stop and analysis.deadline is None
+    with pytest.raises(OverBudgetError):
+        _ = analysis.passage_indexes
+
+
 def test_in_the_background_there_is_no_deadline() -> None:
     """The work goes on where it was."""
     clock = ManualClock(20)
