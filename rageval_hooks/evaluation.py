@@ -183,7 +183,7 @@ def evaluate_conversation(
         thresholds: see :func:`rageval_hooks.instrument`.
 
     Returns:
-        One evaluation per answer, in their order: a list, whose ``verdict`` is that of the conversation.
+        One evaluation per answer, in their order: a list, whose ``summary`` is that of the conversation.
 
     Raises:
         ConfigurationError: a setting is wrong.

@@ -149,7 +149,7 @@ def report(
             people=people,
         )
     result = check_gate(built, gate) if gate else None
-    built = built.model_copy(update={"verdict": conclude(built, bounds, result)})
+    built = built.model_copy(update={"conclusion": conclude(built, bounds, result)})
     if output is None and form == "table" and sys.stdout.isatty():
         from rageval_hooks.exporters.console import make_console
 

@@ -192,7 +192,7 @@ class _Check:
 
     Attributes:
         done: callers wait for it, or await it, until the timeout.
-        verdict: the verdict and its reason, if it needs no metrics.
+        known: the guard's verdict and its reason, if they need no metrics.
         turn: the turn that was checked; None until it is built.
         results: the results of the metrics.
         error: the exception that ended the check.
@@ -205,7 +205,7 @@ class _Check:
         self.context = otel_context.get_current()
         self.started = time.perf_counter()
         self.done = PendingTurn(self.started + timeout - min(_RESERVE * timeout, _MAX_RESERVED))
-        self.verdict: tuple[GuardVerdict, str] | None = None
+        self.known: tuple[GuardVerdict, str] | None = None
         self.turn: Turn | None = None
         self.results: Sequence[Result] = ()
         self.error: BaseException | None = None
@@ -352,12 +352,12 @@ class Decider(CopiedAsItself):
         stuck = sum(other.given_up for other in list(_running))
         # A refusal passes even where every model hangs.
         if said == self.options.fallback.strip() or (is_short and text.declines):
-            check.verdict = "refusal", ""
+            check.known = "refusal", ""
         # "Hello!". A judge can tell whether "Yes." is right, and words cannot.
         elif says_nothing(said) or (not self._asks_judge and _has_no_content_words(said)):
-            check.verdict = "no_claims", ""
+            check.known = "no_claims", ""
         elif stuck >= _THREADS:
-            check.verdict = "unchecked", f"{stuck} earlier checks are still running after their timeout"
+            check.known = "unchecked", f"{stuck} earlier checks are still running after their timeout"
         else:
             check.futures.append(_pool().submit(self._run, check))
             return check
@@ -394,9 +394,9 @@ class Decider(CopiedAsItself):
             check.done.finish()
 
     def _verdict(self, check: _Check) -> tuple[GuardVerdict, str]:
-        """Return the verdict of a check that has ended or used up its time, and the reason."""
-        if check.verdict is not None:
-            return check.verdict
+        """Return the guard's verdict after a check that has ended or used up its time, and the reason."""
+        if check.known is not None:
+            return check.known
         if not check.done.done:
             check.give_up()
             return "unchecked", f"no result within {self.options.timeout_ms:g} ms"
@@ -409,11 +409,11 @@ class Decider(CopiedAsItself):
         scores = {score.name: score for score in check.results if isinstance(score, Score) and is_about_turn(score)}
         failing: list[str] = []
         missing: dict[str, list[str]] = {}
-        verdict = next((result for result in check.results if result.name == VERDICT), None)
-        if isinstance(verdict, Score) and verdict.label == "bad":
+        of_turn = next((result for result in check.results if result.name == VERDICT), None)
+        if isinstance(of_turn, Score) and of_turn.label == "bad":
             others = ", ".join(f"{name} {score.value:.2f}" for name, score in scores.items() if name != VERDICT)
-            failing.append(f"the verdict is {label_with_cause(verdict)}" + (f" ({others})" if others else ""))
-        elif verdict is not None and not isinstance(verdict, Score):
+            failing.append(f"the verdict is {label_with_cause(of_turn)}" + (f" ({others})" if others else ""))
+        elif of_turn is not None and not isinstance(of_turn, Score):
             missing[_why_missing(VERDICT, check.results)] = [VERDICT]
         for name, threshold in self._thresholds.items():
             score = scores.get(name)
@@ -484,7 +484,7 @@ class Decider(CopiedAsItself):
 
 
 def _cause(verdict: GuardVerdict, results: Sequence[Result]) -> str | None:
-    """Return the cause of a decision, which is that of the verdict on the answer; None if the answer is supported."""
+    """Return the cause of a decision, which is that of the turn's verdict; None if the answer is supported."""
     causes = (result.cause for result in results if result.name == VERDICT)
     return None if verdict in ("supported", "no_claims") else next(causes, None)
 

@@ -29,19 +29,19 @@ QUESTION_KEYS: Final = ("question", "query", "input")
 
 
 class GuardDecision(Data):
-    """A guard's verdict on an answer, and its action.
+    """What a guard finds out about an answer, and what it does.
 
     Attributes:
-        verdict: ``unsupported`` if the verdict on the answer is bad, or if a score is worse than a threshold of yours;
-            else ``supported``. ``refusal`` if the answer declines to answer, and ``no_claims`` if nothing in it could
-            be wrong, such as "Hello!": both always pass. ``unchecked`` if the check failed, took too long or had no
-            passages: ``on_error`` decides.
+        verdict: the guard's, as on its span, and not that of the turn. ``unsupported`` if the verdict of the turn is
+            bad, or if a score is worse than a threshold of yours; else ``supported``. ``refusal`` if the answer
+            declines to answer, and ``no_claims`` if nothing in it could be wrong, such as "Hello!": both always pass.
+            ``unchecked`` if the check failed, took too long or had no passages: ``on_error`` decides.
         cause: of an answer that is unsupported, declines or is unchecked: why, in one word (:data:`CAUSES`); None if it
             is not known, for example without the metric ``verdict``.
         action: what the guard did with the answer.
         answer: what the user gets: the answer itself, or the fallback.
         checked: the text that was checked.
-        reason: why, in a sentence that begins with the verdict; it names scores and quotes no text.
+        reason: why, in a sentence that names scores and quotes no text.
         results: the results of the metrics.
         seconds: how long the check took.
         attempt: 1 for the first answer, 2 for the first regenerated one.

@@ -93,7 +93,7 @@ class UnsupportedSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroundedSentence:
-    """The model's verdict on one sentence, by the window that supports it best.
+    """How far the model finds one sentence supported, by the window that supports it best.
 
     Attributes:
         span: the sentence, as (start, end) in the answer.
@@ -110,7 +110,7 @@ class GroundedSentence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroundingResult:
-    """The model's verdict on a turn.
+    """What the model says about a turn.
 
     Attributes:
         sentences: the sentences that it could judge.

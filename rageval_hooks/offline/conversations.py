@@ -1,4 +1,4 @@
-"""The verdict of a conversation: how many answers are good, where it went wrong, and whether it ends with an answer."""
+"""A conversation as a whole: how many answers are good, where it went wrong, and whether it ends with an answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GOOD_ANSWERS = "good_answers"
 """The score of a conversation in a backend: the share of its good answers."""
 
 
-class ConversationVerdict(Data):
+class ConversationSummary(Data):
     """What the turns of a conversation say together.
 
     Attributes:
@@ -37,8 +37,8 @@ class ConversationVerdict(Data):
     unanswered: bool = False
 
     @classmethod
-    def of(cls, turns: Iterable[tuple[Turn, Iterable[Result]]], *, is_open: bool = False) -> ConversationVerdict:
-        """Return the verdict of turns with their results, in the order of their times.
+    def of(cls, turns: Iterable[tuple[Turn, Iterable[Result]]], *, is_open: bool = False) -> ConversationSummary:
+        """Return the summary of turns with their results, in the order of their times.
 
         Args:
             turns: the turns.
@@ -85,7 +85,7 @@ class ConversationVerdict(Data):
         return Score(name=GOOD_ANSWERS, value=self.good_share, explanation=self.sentence(), metadata=details)
 
     def sentence(self) -> str:
-        """Return the verdict in one sentence."""
+        """Return the summary in one sentence."""
         parts = [f"{self.good} of {self.judged} answers good"]
         if self.first_bad is not None:
             parts.append(f"the first bad one in turn {self.first_bad}")
@@ -100,9 +100,9 @@ class Conversation(list[Evaluation]):
     """The evaluations of a conversation, one per answer.
 
     Attributes:
-        verdict: of the conversation.
+        summary: of the conversation.
     """
 
     def __init__(self, evaluations: Iterable[Evaluation], *, is_open: bool = False) -> None:
         super().__init__(evaluations)
-        self.verdict = ConversationVerdict.of(((one.turn, one.results) for one in self), is_open=is_open)
+        self.summary = ConversationSummary.of(((one.turn, one.results) for one in self), is_open=is_open)

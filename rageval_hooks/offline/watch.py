@@ -29,7 +29,7 @@ from rageval_hooks.offline.alarm import KEPT_SECONDS, SeenTurn, Webhook, alarms,
 from rageval_hooks.offline.backends import Backend, StoredTrace, spans_of
 from rageval_hooks.offline.collecting import records_of
 from rageval_hooks.offline.command_judge import Budget
-from rageval_hooks.offline.conversations import ConversationVerdict
+from rageval_hooks.offline.conversations import ConversationSummary
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.workers import Counts
@@ -52,7 +52,7 @@ _ALARM_EVERY = 60.0
 """Seconds between two decisions whether there is an alarm."""
 _DELIVERY_SECONDS = 120.0
 _MAX_CONVERSATION = 200
-"""Traces of a session up to which it has a verdict: all of them are read after each of its turns."""
+"""Traces of a session up to which it has a summary: all of them are read after each of its turns."""
 _MAX_TRIES = 3
 """Deliveries of the scores of a trace before it is given up."""
 _KEPT_SECONDS = 90 * 86_400.0
@@ -322,16 +322,16 @@ class Watch:
             self._checkpoint.remember(_seen(scored, began))
 
     def _write_conversations(self) -> None:
-        """Write the verdicts of conversations with new turns, by the scores that the backend has of all their turns."""
+        """Write the summaries of conversations with new turns, by the scores of all their turns in the backend."""
         exporter, settings = self._backend.exporter, self._pipeline.settings
         for session_id in self._checkpoint.sessions:
             try:
                 traces = list(islice(self._backend.session(session_id), _MAX_CONVERSATION + 1))
                 if len(traces) > _MAX_CONVERSATION:
-                    self.reasons[f"a session of more than {_MAX_CONVERSATION} traces gets no verdict"] += 1
+                    self.reasons[f"a session of more than {_MAX_CONVERSATION} traces gets no summary"] += 1
                     continue
                 turns = [(one.turn, one.results) for one in records_of(self._backend, traces, settings.search_tools)]
-                if (score := ConversationVerdict.of(turns).score) is not None:
+                if (score := ConversationSummary.of(turns).score) is not None:
                     exporter.queue.put(exporter.session_items(session_id, score, turns[0][0]))
                     exporter.flush(_DELIVERY_SECONDS)
             except RagevalError:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rageval_hooks import Score, Skipped, Turn, evaluate_conversation
 from rageval_hooks.cli import app
-from rageval_hooks.offline.conversations import ConversationVerdict
+from rageval_hooks.offline.conversations import ConversationSummary
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.score import Result
 from rageval_hooks.turn import Timing
@@ -24,10 +24,10 @@ def verdict(label: str, metric: str = "verdict") -> Result:
     return Score(name="verdict", metric=metric, value=value, label=label)
 
 
-def conversation(*turns: tuple[str, str]) -> ConversationVerdict:
+def conversation(*turns: tuple[str, str]) -> ConversationSummary:
     """Return the verdict of questions with the labels of their answers."""
     found = [(Turn(query=query, response="Yes." if label else ""), label) for query, label in turns]
-    return ConversationVerdict.of((turn, [verdict(label)] if label else []) for turn, label in found)
+    return ConversationSummary.of((turn, [verdict(label)] if label else []) for turn, label in found)
 
 
 OPENED = "When was the pier opened?"
@@ -69,7 +69,7 @@ def test_figures() -> None:
 def test_the_judge_comes_before_the_local_verdict() -> None:
     both = [verdict("good"), verdict("bad", "trace")]
 
-    assert ConversationVerdict.of([(Turn(query=OPENED, response="In 2019."), both)]).first_bad == 1
+    assert ConversationSummary.of([(Turn(query=OPENED, response="In 2019."), both)]).first_bad == 1
 
 
 def test_a_report_by_session(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_report_by_session(tmp_path: Path) -> None:
     assert json.loads(report("--format", "json"))["files"][0]["conversation"] is None
 
 
-def test_the_verdict_of_chat_messages() -> None:
+def test_the_summary_of_chat_messages() -> None:
     messages = [
         {"role": "user", "content": OPENED},
         {"role": "assistant", "content": "The pier was opened in 2019."},
@@ -120,5 +120,5 @@ def test_the_verdict_of_chat_messages() -> None:
     closed = evaluate_conversation(messages[:2], [passages], models="lexical")
 
     assert [evaluation["unsupported_facts"] for evaluation in open_one] == [0.0]
-    assert (open_one.verdict.good, open_one.verdict.unanswered) == (1, True)
-    assert (closed.verdict.good, closed.verdict.unanswered) == (1, False)
+    assert (open_one.summary.good, open_one.summary.unanswered) == (1, True)
+    assert (closed.summary.good, closed.summary.unanswered) == (1, False)

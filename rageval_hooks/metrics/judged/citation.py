@@ -32,7 +32,7 @@ Pair = tuple[str, int]
 
 
 class PairSupport(BaseModel):
-    """The judge's verdict on one pair."""
+    """The judge's answer on one pair."""
 
     sentence: SentenceKey = Described(description="key of the answer's sentence")
     passage: int = Described(description="number of the passage that it cites")

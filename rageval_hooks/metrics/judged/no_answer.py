@@ -16,7 +16,7 @@ _DECLINED = "the system declined to answer (see no_answer)"
 
 
 class AnswerAttempt(BaseModel):
-    """The judge's verdict on the response as a whole."""
+    """The judge's answer on the response as a whole."""
 
     explanation: str = Described(description="in one sentence, what the answer does: answer, or decline and why")
     attempted: bool = Described(description="true if it tries to answer the question, false if it declines")
@@ -63,7 +63,7 @@ class NoAnswer(JudgeMetric):
 
 
 async def _attempt(case: JudgedTurn) -> Judgement[AnswerAttempt]:
-    """Return the judge's verdict; it is asked once, even if several metrics use it."""
+    """Return the judge's answer; it is asked once, even if several metrics use it."""
     return await case.once(_KEY, lambda: case.ask(_TASK, AnswerAttempt, about_response=True))
 
 

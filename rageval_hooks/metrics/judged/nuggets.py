@@ -81,7 +81,7 @@ class NuggetWeights(BaseModel):
 
 
 class NuggetAssignment(BaseModel):
-    """The judge's verdict on whether a nugget is in the response."""
+    """The judge's answer on whether a nugget is in the response."""
 
     nugget: int = Described(description="the nugget's number")
     support: _Support = Described(description="support, partial_support or not_support")

@@ -44,7 +44,7 @@ _Thought = Annotated[int | None, BeforeValidator(_integer_or_none), WithJsonSche
 
 
 class PassageGrade(BaseModel):
-    """The judge's verdict on one passage. The judge weighs match and trustworthiness first; only the grade counts."""
+    """The judge's grade of one passage. The judge weighs match and trustworthiness first; only the grade counts."""
 
     passage: int = Described(description="the passage's number")
     match: _Thought = Described(default=None, description="how well its content matches the intent, 0 to 3")

@@ -290,7 +290,7 @@ def with_spending(failed: Failed, calls: Sequence[AnyJudgement]) -> Failed:
 
 @dataclass
 class BatchAnswers(Generic[K, V]):
-    """The judge's verdicts on the items of a list.
+    """The judge's answers on the items of a list.
 
     Attributes:
         values: the value of each item.

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.metrics.base import Direction
-from rageval_hooks.offline.conversations import ConversationVerdict
+from rageval_hooks.offline.conversations import ConversationSummary
 from rageval_hooks.offline.report.compare import FileComparison, compare_files
 from rageval_hooks.offline.report.corrected import CorrectedShare
 from rageval_hooks.offline.report.scored_file import ScoredFile, Watch, read_files
@@ -178,7 +178,7 @@ class FileReport(Data):
         verdicts: number of answers by verdict, from good to not_evaluable; empty without verdicts.
         causes: the causes of the verdicts that are not good, the most frequent first.
         judged_share: the share of bad answers, if a judge or people saw a sample of them; else None.
-        conversation: the verdict of the conversation, if the answers are grouped by session; else None.
+        conversation: the summary of the conversation, if the answers are grouped by session; else None.
         bad: rows that could not be used.
         errors: answers that failed, by type of error.
         failed_questions: questions of which at least one answer failed.
@@ -201,7 +201,7 @@ class FileReport(Data):
     verdicts: dict[str, int] = Field(default_factory=dict)
     causes: tuple[CauseReport, ...] = ()
     judged_share: CorrectedShare | None = None
-    conversation: ConversationVerdict | None = None
+    conversation: ConversationSummary | None = None
     bad: int
     errors: dict[str, int]
     failed_questions: int = 0
@@ -259,13 +259,13 @@ class Report(Data):
         files: in the order in which they were given.
         comparisons: of the first file with each other one.
         resampling: how intervals and tests were made.
-        verdict: the conclusion, which a reader has to know first; None until :func:`~.conclude` made it.
+        conclusion: which a reader has to know first; None until :func:`~.conclude` made it.
     """
 
     files: tuple[FileReport, ...]
     comparisons: tuple[FileComparison, ...] = ()
     resampling: Resampling = Resampling()
-    verdict: Conclusion | None = None
+    conclusion: Conclusion | None = None
 
 
 # --------------------------------------------------------------------------- making it

@@ -82,7 +82,7 @@ def to_html(
         style=(_TEMPLATES / "report.css").read_text("utf-8"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        conclusion=report.verdict,
+        conclusion=report.conclusion,
         level=f"{report.resampling.level:.0%}",
         plots=[(panel, _inline(panel, number)) for number, panel in enumerate(panels(report, bounds=bounds), 1)],
         files=[(file, file_tables(file)) for file in report.files],

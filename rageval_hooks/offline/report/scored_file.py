@@ -21,7 +21,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import ScoreDefinition
 from rageval_hooks.metrics.local.reference_overlap import overlap_scores
 from rageval_hooks.offline.answerability import UNANSWERABLE, is_refusal
-from rageval_hooks.offline.conversations import ConversationVerdict
+from rageval_hooks.offline.conversations import ConversationSummary
 from rageval_hooks.offline.records.formats import BadRow, check_file
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
@@ -388,10 +388,10 @@ class ScoredFile:
         """The number of records."""
         return len(self._places)
 
-    def conversation(self) -> ConversationVerdict:
-        """Return the verdict of the conversation that the records are, in the order of their times."""
+    def conversation(self) -> ConversationSummary:
+        """Return the summary of the conversation that the records are, in the order of their times."""
         records = map(self.record, range(self.records))
-        return ConversationVerdict.of((record.turn, record.results) for record in records)
+        return ConversationSummary.of((record.turn, record.results) for record in records)
 
     def record(self, row: int) -> Record:
         """Return a record by its number, from 0."""

@@ -345,9 +345,9 @@ def _changed(comparison: FileComparison) -> Table:
 def to_markdown(report: Report) -> str:
     """Return the report as Markdown."""
     lines = ["# RAG evaluation", ""]
-    if report.verdict is not None:
-        lines += [f"**{_escaped(report.verdict.headline)}**", ""]
-        lines += [f"- {_escaped(line.strip())}" for line in _conclusion_lines(report.verdict)]
+    if report.conclusion is not None:
+        lines += [f"**{_escaped(report.conclusion.headline)}**", ""]
+        lines += [f"- {_escaped(line.strip())}" for line in _conclusion_lines(report.conclusion)]
         lines.append("")
     for table in to_tables(report):
         # A rule with a colon at its end aligns numbers to the right.
@@ -368,10 +368,10 @@ def to_plain_text(report: Report) -> str:
 
 def print_tables(report: Report, console: Console) -> None:
     """Print the report to a terminal. Cells wrap; on a very narrow terminal, lines do."""
-    if report.verdict is not None:
-        style = {"ok": "bold green", "warn": "bold yellow", "fail": "bold red"}[report.verdict.state]
-        console.print(Text(flat(report.verdict.headline), style=style))
-        for line in _conclusion_lines(report.verdict):
+    if report.conclusion is not None:
+        style = {"ok": "bold green", "warn": "bold yellow", "fail": "bold red"}[report.conclusion.state]
+        console.print(Text(flat(report.conclusion.headline), style=style))
+        for line in _conclusion_lines(report.conclusion):
             # Without control characters, and with the mark at its beginning.
             console.print(Text(f"{line[:2]}{flat(line[2:])}"))
         console.print()

@@ -100,7 +100,7 @@ class OpenQuestions(BaseModel):
 
 
 class QuestionCheck(BaseModel):
-    """The verdict of the second look on one question."""
+    """What the second look says of one question."""
 
     number: int = Described(description="the question's number")
     answered: bool = Described(description="whether the passage alone answers the question, all of it")
@@ -122,7 +122,7 @@ class QuestionCheck(BaseModel):
 class QuestionChecks(BaseModel):
     """The second look at the questions of a chunk."""
 
-    verdicts: list[QuestionCheck] = Described(description="one verdict per question")
+    checks: list[QuestionCheck] = Described(description="one entry per question")
 
 
 class LinkedCheck(QuestionCheck):
@@ -139,7 +139,7 @@ class LinkedCheck(QuestionCheck):
 class LinkedChecks(BaseModel):
     """The second look at questions about two passages."""
 
-    verdicts: list[LinkedCheck] = Described(description="one verdict per question")
+    checks: list[LinkedCheck] = Described(description="one entry per question")
 
 
 class OpenCheck(BaseModel):
@@ -163,7 +163,7 @@ class OpenCheck(BaseModel):
 class OpenChecks(BaseModel):
     """The second look at questions that should have no answer."""
 
-    verdicts: list[OpenCheck] = Described(description="one verdict per question")
+    checks: list[OpenCheck] = Described(description="one entry per question")
 
 
 _WRITER = """\
@@ -257,7 +257,7 @@ class _Prompts:
     draft: str
     drafts: type[QuestionPairs | OpenQuestions]
     check: str
-    verdicts: type[QuestionChecks | LinkedChecks | OpenChecks]
+    checks: type[QuestionChecks | LinkedChecks | OpenChecks]
     checked: tuple[str, ...] = ("question", "answer")
 
 
@@ -322,13 +322,13 @@ async def look_again(
     texts = {f"{name} {number}": pair[name] for number, pair in asked.items() for name in prompts.checked}
     messages = _messages(_CHECKER, chunks, texts, prompts.check, is_plain=kind == "plain")
     found: dict[int, list[str | None]] = {}
-    for verdict in (await judge.complete(messages, prompts.verdicts)).value.verdicts:
-        found.setdefault(verdict.number, []).append(verdict.why_not())
+    for check in (await judge.complete(messages, prompts.checks)).value.checks:
+        found.setdefault(check.number, []).append(check.why_not())
     reasons: list[str | None] = []
     for number in range(1, len(pairs) + 1):
         # Judges skip questions in long lists.
         own = found.get(number, ["unjudged"]) if number in asked else ["empty"]
-        # If it was judged twice, the stricter verdict holds: the reasons are in the order of REASONS.
+        # If it was judged twice, the stricter answer holds: the reasons are in the order of REASONS.
         reasons.append(min((reason for reason in own if reason), key=list(REASONS).index, default=None))
     return reasons
 

@@ -159,7 +159,8 @@ def test_cancelled_work_stops() -> None:
 
     analysis.cancel()
 
-    assert analysis.must_stop and analysis.deadline is None
+    assert analysis.must_stop
+    assert analysis.deadline is None
     with pytest.raises(OverBudgetError):
         _ = analysis.passage_indexes
 

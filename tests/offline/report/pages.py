@@ -16,7 +16,7 @@ __all__ = ["EVIL", "hostile_page", "page_of"]
 def page_of(paths: list[Path], **options: Any) -> str:
     """Return the page of files."""
     report, files = analyze(paths, worst=3)
-    return to_html(report.model_copy(update={"verdict": conclude(report)}), files, **options)
+    return to_html(report.model_copy(update={"conclusion": conclude(report)}), files, **options)
 
 
 EVIL = '<script>document.title = "taken over"</script><img src=x onerror="document.title = 1">"\'&'

@@ -245,7 +245,7 @@ class TestVerdict:
             "11 answers: 5 good, 2 doubtful, 1 bad, 1 declined, 1 not evaluable, 1 without a verdict. 1 problem found."
         )
 
-        report = report.model_copy(update={"verdict": conclude(report)})
+        report = report.model_copy(update={"conclusion": conclude(report)})
         assert to_plain_text(report).splitlines()[0] == first
         assert to_markdown(report).splitlines()[2] == f"**{first}**"
         assert report.files[0].verdicts == {"good": 5, "doubtful": 2, "bad": 1, "declined": 1, "not_evaluable": 1}

@@ -50,14 +50,14 @@ def pairs(request: Received) -> list[dict[str, str]]:
     ]
 
 
-def writer(verdict: Any = lambda question: GOOD) -> Any:
+def writer(check: Any = lambda question: GOOD) -> Any:
     """A judge that asks about the passage's first words, and judges each question by itself."""
 
     def reply(request: Received) -> Reply:
         if is_draft(request):
             return answer({"pairs": pairs(request)})
-        verdicts = [{"number": number, **verdict(question)} for number, question in enumerate(asked(request), 1)]
-        return answer({"verdicts": verdicts})
+        checks = [{"number": number, **check(question)} for number, question in enumerate(asked(request), 1)]
+        return answer({"checks": checks})
 
     return reply
 
@@ -181,15 +181,15 @@ class TestTheTestSet:
 
 class TestTheSecondLook:
     @pytest.mark.parametrize(
-        ("verdict", "line"),
+        ("check", "line"),
         [
             ({"self_contained": False}, "  1 about “the text” itself, not understandable without it"),
             ({"answer_supported": False}, "  1 with a reference answer that the chunk does not support"),
         ],
     )
-    def test_bad_questions_are_rejected_and_counted(self, bench: Bench, verdict: dict[str, bool], line: str) -> None:
+    def test_bad_questions_are_rejected_and_counted(self, bench: Bench, check: dict[str, bool], line: str) -> None:
         """By their reason."""
-        bench.server.otherwise(writer(lambda question: {**GOOD, **(verdict if "ferry" in question else {})}))
+        bench.server.otherwise(writer(lambda question: {**GOOD, **(check if "ferry" in question else {})}))
         assert bench() == 0
 
         assert [row["chunk"] for row in bench.rows] == [FACTS[0], FACTS[2]]
@@ -216,13 +216,13 @@ class TestTheSecondLook:
             assert (marked.second_look, marked.answerable) == ("unanswered", unanswered == "mark")
 
     def test_what_it_passes_over_is_rejected(self, bench: Bench) -> None:
-        """A question without a verdict is rejected; of two verdicts, the stricter holds."""
+        """A question without a check is rejected; of two checks, the stricter holds."""
 
         def reply(request: Received) -> Reply:
             if is_draft(request):
                 return answer({"pairs": pairs(request)})
-            verdicts = [{"number": 1, **GOOD}, {"number": 1, **GOOD, "self_contained": False}, {"number": 7, **GOOD}]
-            return answer({"verdicts": verdicts if "ferry" in request.prompt else []})
+            checks = [{"number": 1, **GOOD}, {"number": 1, **GOOD, "self_contained": False}, {"number": 7, **GOOD}]
+            return answer({"checks": checks if "ferry" in request.prompt else []})
 
         bench.server.otherwise(reply)
         with pytest.raises(ConfigurationError, match=r"no question was accepted:\n0 questions, 3 rejected:") as caught:

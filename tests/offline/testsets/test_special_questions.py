@@ -60,8 +60,8 @@ def special_writer(linked: Any = LINKED_GOOD, open_: Any = OPEN_GOOD) -> Any:
             if kind == "multi-hop":
                 return answer({"pairs": [{"question": f"What connects {about}?", "answer": "Skelby"}]})
             return answer({"questions": [{"question": f"How heavy is {about}?", "missing": "the weight"}]})
-        verdict = linked if kind == "multi-hop" else open_
-        return answer({"verdicts": [{"number": 1, "reason": "", **verdict} for _ in asked(request)]})
+        check = linked if kind == "multi-hop" else open_
+        return answer({"checks": [{"number": 1, "reason": "", **check} for _ in asked(request)]})
 
     return reply
 

@@ -368,7 +368,7 @@ def test_a_session_that_is_too_long(store: Store, server: RecordingServer, monke
 
     assert names(store) == roots(1, 2, 3)
     assert store.conversations() == {}
-    assert list(watch.reasons) == ["a session of more than 2 traces gets no verdict"]
+    assert list(watch.reasons) == ["a session of more than 2 traces gets no summary"]
 
 
 def test_two_watches_do_not_share_a_checkpoint(tmp_path: Path) -> None:
