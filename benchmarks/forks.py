@@ -26,7 +26,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
-ROOT = Path(__file__).resolve().parent.parent
+from _common import ROOT
+
 sys.path.insert(0, str(ROOT))
 
 FORKS_OF_A_RUN = 5
@@ -37,6 +38,8 @@ FLUSH_SECONDS = 20.0
 CHILD_SECONDS = 40.0
 MAX_WAIT = 0.2
 """Seconds that a fork may wait for us: 100 ms, and what a busy machine adds."""
+
+STATS = ("turns", "evaluated", "in_progress", "dropped", "scored", "skipped", "failed", "undone", "models")
 
 
 def run(url: str, folder: Path, tier: str, seed: int) -> None:
@@ -75,13 +78,10 @@ def run(url: str, folder: Path, tier: str, seed: int) -> None:
     children: dict[int, dict[str, Any]] = {}
     for moment in moments:
         time.sleep(max(0.0, begin + moment - time.monotonic()))
-        before = time.monotonic()
         pid = os.fork()
         if pid == 0:
             _be_a_child(handle, chain, folder)
-        whole = time.monotonic() - before
-        waited = times["end"] - times["begin"]
-        children[pid] = {"moment": round(moment, 3), "waited": round(waited, 4), "whole": round(whole, 4)}
+        children[pid] = {"moment": moment, "waited": times["end"] - times["begin"]}
     over.set()
     for asker in askers:
         asker.join()
@@ -106,14 +106,7 @@ def _be_a_child(handle: Any, chain: Any, folder: Path) -> NoReturn:
             if flushed > FLUSH_SECONDS / 2:
                 faulthandler.dump_traceback(file)
             stats = handle.stats()
-            found = {
-                "flush": round(flushed, 2),
-                **{name: stats[name] for name in ("turns", "evaluated", "in_progress", "dropped", "scored", "skipped")},
-                "failed": stats["failed"],
-                "undone": stats["undone"],
-                "answered": stats["judge"]["answered"],
-                "models": stats["models"],
-            }
+            found = {name: stats[name] for name in STATS} | {"flush": flushed, "answered": stats["judge"]["answered"]}
             (folder / f"{os.getpid()}.json").write_text(json.dumps(found))
             faulthandler.cancel_dump_traceback_later()
     finally:
@@ -153,12 +146,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--forks", type=int, default=200)
     parser.add_argument("--tier", choices=["default", "lexical"], default="default")
-    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--seed", type=int, default=random.randrange(2**31))
     parser.add_argument("--run", nargs=2, metavar=("URL", "FOLDER"), help=argparse.SUPPRESS)
     given = parser.parse_args()
-    seed = random.randrange(2**31) if given.seed is None else given.seed
     if given.run:
-        run(given.run[0], Path(given.run[1]), given.tier, seed)
+        run(given.run[0], Path(given.run[1]), given.tier, given.seed)
         return 0
     from tests.judges.server import JudgeServer, answer
     from tests.online.test_judge_stage import LABELS
@@ -168,19 +160,27 @@ def main() -> int:
         folder = Path(name)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "NO_PROXY": "*"}
         for number in range(-(-given.forks // FORKS_OF_A_RUN)):
-            command = [sys.executable, "-W", "ignore", __file__, "--tier", given.tier, "--seed", str(seed + number)]
+            command = [
+                sys.executable,
+                "-W",
+                "ignore",
+                __file__,
+                "--tier",
+                given.tier,
+                "--seed",
+                str(given.seed + number),
+            ]
             subprocess.run([*command, "--run", server.url, name], env=environment, timeout=300, check=True)
         found = [json.loads(line) for line in (folder / "forks.jsonl").read_text().splitlines()]
-        for facts in found:
-            if problem := problem_of(facts):
-                print(problem, json.dumps(facts), file=sys.stderr)
+        problems = Counter(problem for facts in found if (problem := problem_of(facts)))
+        for facts in found if problems else ():
+            print(problem_of(facts), json.dumps(facts), file=sys.stderr)
         for stack in folder.glob("*.stack"):
             if stack.stat().st_size:
                 print(stack.read_text(), file=sys.stderr)
-    problems = Counter(filter(None, map(problem_of, found)))
     figures = {
         "forks": len(found),
-        "seed": seed,
+        "seed": given.seed,
         "problems": dict(problems),
         "evaluated": sum(facts.get("evaluated", 0) for facts in found),
         "judged": sum(facts.get("answered", 0) for facts in found),

@@ -89,9 +89,6 @@ def table_lines(sets: Mapping[str, list[Half]]) -> Iterator[str]:
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-# --------------------------------------------------------------------------- refusals and time
-
-
 def blocked_refusals(guard: GroundingGuard, rows: Sequence[Row]) -> dict[str, int]:
     """Return, per language, how many refusals the guard blocks, each with the passages of another row."""
     by_language = json.loads(REFUSALS.read_text(encoding="utf-8"))
@@ -146,25 +143,14 @@ def time_lines(models: Mapping[str, Any], rows: Sequence[Row], times: int) -> It
         hang.set()
 
 
-# --------------------------------------------------------------------------- output
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", type=Path, help="folder with labelled sets, *.jsonl")
     parser.add_argument("--limit", type=int, help="only the first rows of each set")
     parser.add_argument("--tiers", default=f"minilm,{LEXICAL}", help="minilm, lexical, or both (default)")
     parser.add_argument("--cache", type=Path, help="folder that keeps scores, so that an interrupted run goes on")
     parser.add_argument("--times", type=int, default=100, help="checks to time (100)")
-    parser.add_argument("--no-shares", action="store_true", help="only refusals and times")
-    args = parser.parse_args(arguments)
-    if not list(args.dir.glob("*.jsonl")):
-        parser.error(f"{args.dir} has no *.jsonl")
-    return args
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    args = parse(arguments)
+    args = parser.parse_args()
     sets = [(path.stem, read_set(path, args.limit)) for path in sorted(args.dir.glob("*.jsonl"))]
     sets = [(name, rows) for name, rows in sets if rows[0].task == "faithfulness"]
     if not sets:
@@ -172,10 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for tier in args.tiers.split(","):
         models = tier_models(tier)
         print(f"\n## {tier}\n")
-        if not args.no_shares:
-            halves = {name: scored_halves(rows, name, tier, models, args.cache) for name, rows in sets}
-            print("Supported / unsupported answers blocked, in %, in the half of each set that chose nothing:\n")
-            print(*table_lines(halves), "", sep="\n")
+        halves = {name: scored_halves(rows, name, tier, models, args.cache) for name, rows in sets}
+        print("Supported / unsupported answers blocked, in %, in the half of each set that chose nothing:\n")
+        print(*table_lines(halves), "", sep="\n")
         guard = GroundingGuard(models=models.model_dump(), on_fail="replace", on_error="closed", timeout_ms=60_000)
         print(f"refusals blocked, of 40 per language: {blocked_refusals(guard, sets[0][1])}\n")
         for line in time_lines(models.model_dump(), sets[0][1], args.times):

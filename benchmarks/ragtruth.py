@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from agreement import Labelled, auroc, interval
 from validity import tier_models
 
 import rageval_hooks
 from rageval_hooks import Passage, Turn
+from rageval_hooks.offline.agreement import Labelled, auroc, interval
 from rageval_hooks.score import label_of
 
 SCORES: Final = ("faithfulness", "groundedness", "unsupported_facts")

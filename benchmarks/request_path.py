@@ -1,7 +1,7 @@
 """How long does an application wait for the local scores?
 
     python benchmarks/request_path.py                          # some minutes
-    python benchmarks/request_path.py --turns 40 --json
+    python benchmarks/request_path.py --turns 40
 
 A LangChain RAG chain: a retriever that returns five new passages, and a model that takes 500 ms and
 streams. In the same process, rounds alternate between an empty callback handler (the control) and `instrument()` with
@@ -19,13 +19,14 @@ import itertools
 import json
 import os
 import random
-import statistics
 import sys
 import tempfile
-import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 import rageval_hooks
 from rageval_hooks.testing import InMemoryExporter
+from tests.integrations.langchain.fakes import ScriptedRetriever
+from tests.tiny_models import build_cross_encoder
 
 MODEL_SECONDS = 0.5
 CHUNKS = 20
@@ -100,21 +103,13 @@ class StreamingModel(BaseChatModel):
 
 def make_chain(seconds: float = MODEL_SECONDS) -> Runnable[str, Any]:
     """Return the application."""
-    from langchain_core.retrievers import BaseRetriever
-
-    class NewPassages(BaseRetriever):
-        def _get_relevant_documents(self, query: str, **kwargs: Any) -> list[Document]:
-            return [passage() for _ in range(PASSAGES)]
-
+    retriever = ScriptedRetriever(find=lambda _: [passage() for _ in range(PASSAGES)])
     prompt = ChatPromptTemplate.from_template("Context: {context}\nQuestion: {question}")
-    joined = NewPassages() | RunnableLambda(lambda found: "\n".join(document.page_content for document in found))
+    joined = retriever | RunnableLambda(lambda found: "\n".join(document.page_content for document in found))
     return {"context": joined, "question": RunnableLambda(str)} | prompt | StreamingModel(seconds=seconds)
 
 
-class EmptyHandler(BaseCallbackHandler):
-    """Does nothing: the control."""
-
-
+@dataclass
 class Recorded:
     """The times of one configuration.
 
@@ -125,11 +120,10 @@ class Recorded:
         loop_delays: how late an event loop's timers fired, in seconds.
     """
 
-    def __init__(self) -> None:
-        self.turns: list[float] = []
-        self.cpu = 0.0
-        self.wall = 0.0
-        self.loop_delays: list[float] = []
+    turns: list[float] = field(default_factory=list)
+    cpu: float = 0.0
+    wall: float = 0.0
+    loop_delays: list[float] = field(default_factory=list)
 
 
 def question() -> str:
@@ -195,26 +189,18 @@ def cross_encoder(folder: Path) -> str:
     """Write a cross-encoder of the size of ms-marco-MiniLM-L-6-v2 with random weights; return its path."""
     from transformers import BertConfig, BertForSequenceClassification
 
-    from tests.tiny_models import build_cross_encoder
-
     build_cross_encoder(folder)  # for the tokenizer
     size = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
     BertForSequenceClassification(BertConfig(num_labels=1, **size)).save_pretrained(folder)
     return str(folder)
 
 
-def settings(folder: Path, tier: str) -> dict[str, Any]:
-    if tier == "lexical":
-        return {"models": "lexical"}
-    return {"models": {"cross_encoder": cross_encoder(folder / "cross-encoder"), "nlp": "lexical"}}
-
-
 class Comparison:
-    """Alternating rounds of the control and of ours."""
+    """Alternating rounds of the control, an empty callback handler, and of ours."""
 
-    def __init__(self, tier: str, folder: Path, rounds: int) -> None:
+    def __init__(self, folder: Path, rounds: int) -> None:
         self._rounds = rounds
-        self._settings = settings(folder, tier)
+        self._models = {"cross_encoder": cross_encoder(folder / "cross-encoder"), "nlp": "lexical"}
 
     def measure(self, run: Callable[[Any, Recorded], None], **options: Any) -> tuple[Recorded, Recorded, float]:
         """Return the control's times, ours, and the share of scores inline.
@@ -223,40 +209,25 @@ class Comparison:
             run: runs some turns with a config, and records them.
             options: further arguments of ``instrument()``.
         """
-        control, ours = Recorded(), Recorded()
-        inline = total = 0
+        control, ours, stages = Recorded(), Recorded(), Counter[str]()
         for _ in range(self._rounds):
-            self._timed(lambda: run({"callbacks": [EmptyHandler()]}, control), control)
+            before = time.process_time()
+            run({"callbacks": [BaseCallbackHandler()]}, control)
+            control.cpu += time.process_time() - before
             exporter = InMemoryExporter()
-            with rageval_hooks.instrument(exporters=[exporter], **self._settings, **options) as handle:
-                _wait_for_models(handle)
+            with rageval_hooks.instrument(exporters=[exporter], models=self._models, **options) as handle:
+                deadline = time.monotonic() + 300
+                while "loading" in handle.stats()["models"].values() and time.monotonic() < deadline:
+                    time.sleep(0.05)
                 # What was loaded makes Python run its garbage collector in full once, which takes some 300 ms.
                 gc.collect()
-
-                def both(handle: Any = handle) -> None:
-                    run({}, ours)
-                    handle.flush(120)
-
-                self._timed(both, ours)
-            inline += _scores(exporter, "inline")
-            total += _scores(exporter, "inline") + _scores(exporter, "background")
-        return control, ours, inline / max(1, total)
-
-    @staticmethod
-    def _timed(call: Callable[[], None], into: Recorded) -> None:
-        before = time.process_time()
-        call()
-        into.cpu += time.process_time() - before
-
-
-def _scores(exporter: InMemoryExporter, stage: str) -> int:
-    return sum(len(evaluation.results) for evaluation in exporter.evaluations if evaluation.stage == stage)
-
-
-def _wait_for_models(handle: rageval_hooks.Instrumentation) -> None:
-    deadline = time.monotonic() + 300
-    while any(state == "loading" for state in handle.stats()["models"].values()) and time.monotonic() < deadline:
-        threading.Event().wait(0.05)
+                before = time.process_time()
+                run({}, ours)
+                handle.flush(120)
+                ours.cpu += time.process_time() - before
+            for evaluation in exporter.evaluations:
+                stages[evaluation.stage] += len(evaluation.results)
+        return control, ours, stages["inline"] / max(1, stages["inline"] + stages["background"])
 
 
 def row(name: str, control: Recorded, ours: Recorded, inline: float) -> dict[str, Any]:
@@ -273,67 +244,48 @@ def row(name: str, control: Recorded, ours: Recorded, inline: float) -> dict[str
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print a line of JSON for each case, at once: all together take minutes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=100, help="turns per case and configuration")
     parser.add_argument("--rounds", type=int, default=4, help="alternations of control and ours per case")
-    parser.add_argument("--tier", choices=["default", "lexical"], default="default")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     os.environ.pop("RAGEVAL_INLINE_BUDGET_MS", None)
-    rows: list[dict[str, Any]] = []
+    turns = max(1, options.turns // options.rounds)
+    chain, instant = make_chain(), make_chain(0.0)
 
-    def add(found: dict[str, Any]) -> None:
-        rows.append(found)
-        if not options.json:  # at once: all cases together take minutes
-            print(found["case"])
-            for key, value in found.items():
-                if key != "case":
-                    print(f"  {key:24} {value}", flush=True)
+    def show(found: dict[str, Any]) -> None:
+        print(json.dumps(found), flush=True)
 
     with tempfile.TemporaryDirectory() as name:
-        comparison = Comparison(options.tier, Path(name), options.rounds)
-        turns = max(1, options.turns // options.rounds)
-        chain = make_chain()
+        comparison = Comparison(Path(name), options.rounds)
         comparison.measure(lambda config, into: run_threads(chain, 2, 2, config, into))  # warm up
         for concurrency, together in ((1, False), (8, False), (8, True)):
-
-            def run(config: Any, into: Recorded, concurrency: int = concurrency, together: bool = together) -> None:
-                run_threads(chain, turns, concurrency, config, into, together)
-
-            control, ours, inline = comparison.measure(run)
+            run = partial(run_threads, chain, turns, concurrency, together=together)
             moment = ", all at the same moment" if together else ""
-            add(row(f"threads, concurrency {concurrency}{moment}", control, ours, inline))
+            show(row(f"threads, concurrency {concurrency}{moment}", *comparison.measure(run)))
 
+        found = comparison.measure(partial(run_threads, instant, 10 * turns, 1), sample_rate=0)
+        show(row("sampled out, one thread, a model that takes no time", *found))
         # Saturation: a model that takes no time, as many threads as keep the machine busy.
-        instant = make_chain(0.0)
-        control, ours, _ = comparison.measure(
-            lambda config, into: run_threads(instant, 10 * turns, 1, config, into), sample_rate=0
-        )
-        add(row("sampled out, one thread, a model that takes no time", control, ours, 0.0))
-        control, ours, _ = comparison.measure(lambda config, into: run_threads(instant, 2 * turns, 8, config, into))
-        add(
+        control, ours, _ = comparison.measure(partial(run_threads, instant, 2 * turns, 8))
+        show(
             {
                 "case": "saturation, 8 threads",
                 "control_turns_per_s": round(len(control.turns) / control.wall, 1),
                 "turns_per_s": round(len(ours.turns) / ours.wall, 1),
             }
         )
-
         control, ours, _ = comparison.measure(
             lambda config, into: asyncio.run(run_tasks(chain, 2 * turns, 8, config, into))
         )
-        add(
+        show(
             {
                 "case": "event loop, concurrency 8",
                 "control_delay_p99_ms": round(percentile(control.loop_delays, 0.99), 2),
                 "delay_p99_ms": round(percentile(ours.loop_delays, 0.99), 2),
                 "delay_max_ms": round(1000 * max(ours.loop_delays), 1),
-                "delay_mean_ms": round(1000 * statistics.fmean(ours.loop_delays), 2),
             }
         )
-    if options.json:
-        print(json.dumps(rows, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """Rows per CPU second of the lexical tier, next to another checkout of this package.
 
-    .venv/bin/python benchmarks/rows.py FILE.jsonl --against CHECKOUT [--rounds 3] [--details none] [--workers 1]
-        [--metrics groundedness,unsupported_facts]
+    .venv/bin/python benchmarks/rows.py FILE.jsonl --against CHECKOUT [--rounds 3] [--details none --workers 1 …]
 
-FILE is any file that ``rageval-hooks score`` reads. Measures what a user runs: ``rageval-hooks score FILE``, with each
+Other options are those of ``score``. FILE is any file that it reads. Measures what a user runs, with each
 checkout by turns, so that the load of the machine changes both alike. Counts user and system time, also that of worker
 processes. The start of the command is measured with a file of one row. Says how many lines of the output differ.
 
@@ -31,10 +30,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--against", type=Path, required=True, help="a checkout of another commit")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--details", choices=("none", "failed", "all"))
-    parser.add_argument("--workers", type=int)
-    parser.add_argument("--metrics", help="names separated by commas")
-    given = parser.parse_args()
+    given, options = parser.parse_known_args()
     rows = [line for line in given.file.read_text("utf-8").splitlines() if line.strip()]
     starts: list[list[float]] = [[], []]
     wholes: list[list[float]] = [[], []]
@@ -45,8 +41,8 @@ def main() -> None:
         one_row.write_text(rows[0] + "\n", "utf-8")
         for _ in range(given.rounds):
             for column, checkout in enumerate((given.against.resolve(), ROOT)):
-                starts[column].append(_command_seconds(checkout, one_row, folder, given))
-                wholes[column].append(_command_seconds(checkout, given.file.resolve(), folder, given))
+                starts[column].append(_command_seconds(checkout, one_row, folder, options))
+                wholes[column].append(_command_seconds(checkout, given.file.resolve(), folder, options))
                 outputs[column] = (folder / "scores.jsonl").read_text("utf-8").splitlines()
     old_start, new_start = map(statistics.median, starts)
     old, new = map(statistics.median, wholes)
@@ -59,13 +55,10 @@ def main() -> None:
     print(f"lines of the output that differ: {differing} of {len(outputs[1])}")
 
 
-def _command_seconds(checkout: Path, file: Path, folder: Path, given: argparse.Namespace) -> float:
+def _command_seconds(checkout: Path, file: Path, folder: Path, options: list[str]) -> float:
     """Return the CPU time of the command and its worker processes."""
     command = [sys.executable, "-c", _PROGRAM, "score", str(file), "-o", str(folder / "scores.jsonl")]
-    command += ["--models", "lexical", "--restart"]
-    for name in ("details", "workers", "metrics"):
-        if (value := getattr(given, name)) is not None:
-            command += [f"--{name}", str(value)]
+    command += ["--models", "lexical", "--restart", *options]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     subprocess.run(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL, check=True)

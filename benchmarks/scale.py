@@ -12,8 +12,8 @@ CPU per turn of application, worker and broker, and the bytes that the broker re
 ``workers``: the jobs wait at the broker; then one worker, and after that two, compute all local metrics (lexical).
 
 ``ray``, ``memory``: files of 10,000 rows in Parquet, lexical tier, two workers or actors. The memory is that of all
-processes of the command (PSS, Ray's own included), sampled twice a second, and only by ``memory``: with Ray's thirteen
-processes a sample takes 35 ms of CPU.
+processes of the command (PSS, Ray's own included), sampled every two seconds: with Ray's thirteen processes a sample
+takes 35 ms of CPU.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ import json
 import os
 import random
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -40,6 +38,7 @@ from _common import ROOT
 
 sys.path.insert(0, str(ROOT))
 
+from tests.e2e.test_workers import free_port
 from tests.judges.server import JudgeServer, answer
 from tests.online.test_judge_stage import LABELS
 
@@ -78,9 +77,7 @@ def cpu_of(process: psutil.Process) -> float:
 
 @contextmanager
 def broker(folder: str) -> Iterator[tuple[psutil.Process, int]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    port = free_port()
     command = [str(shutil.which("redis-server")), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder)
     try:
@@ -133,13 +130,8 @@ def redis_bytes(port: int) -> int:
 def celery_cost(turns: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder, JudgeServer() as judge, broker(folder) as (server, port):
         judge.otherwise(answer(LABELS))
-        environment = settings(
-            folder,
-            port,
-            OPENAI_BASE_URL=judge.url,
-            RAGEVAL_JUDGE="openai:judge-model",
-            RAGEVAL_METRICS="latency,trace",
-        )
+        judging_by = {"OPENAI_BASE_URL": judge.url, "RAGEVAL_JUDGE": "openai:judge-model"}
+        environment = settings(folder, port, **judging_by, RAGEVAL_METRICS="latency,trace")
         runs: dict[str, list[dict[str, float]]] = {"thread": [], "celery": []}
         with worker(environment, "--pool", "threads", "-c", "8") as judging:
             time.sleep(5)
@@ -221,47 +213,30 @@ def write_rows(folder: Path, rows: int) -> None:
         pandas.DataFrame(made).to_parquet(folder / f"{start // FILE_ROWS:04}.parquet")
 
 
-def score(arguments: list[str], *, sampled: bool = False) -> tuple[float, float]:
-    """Run ``rageval-hooks score``.
-
-    Args:
-        arguments: of the command.
-        sampled: measure memory, which takes time.
-
-    Returns:
-        Its seconds, and the most memory of all its processes in MiB.
-    """
+def score(arguments: list[str]) -> tuple[float, float]:
+    """Run ``rageval-hooks score``; return its seconds, and the most memory of all its processes in MiB."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, "-c", "from rageval_hooks.cli import main; main()", "score", *arguments]
-    begun = time.perf_counter()
+    begun, most = time.perf_counter(), 0.0
     running = subprocess.Popen(
         [*command, "--models", "lexical", "--workers", "2"],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    most = 0.0
-    ended = threading.Event()
-
-    def sample() -> None:
-        nonlocal most
-        while not ended.wait(0.5):
-            total = 0
-            # Processes end while they are counted.
-            with suppress(psutil.Error):
-                for process in (found := psutil.Process(running.pid), *found.children(recursive=True)):
-                    with suppress(psutil.Error):
-                        total += process.memory_full_info().pss
-            most = max(most, total / 2**20)
-
-    if sampled:
-        threading.Thread(target=sample).start()
-    status = running.wait()
-    seconds = time.perf_counter() - begun
-    ended.set()
-    if status:
-        raise SystemExit(f"{' '.join(arguments)}: exit status {status}")
-    return seconds, most
+    while running.poll() is None:
+        total = 0
+        # Processes end while they are counted.
+        with suppress(psutil.Error):
+            for process in (found := psutil.Process(running.pid), *found.children(recursive=True)):
+                with suppress(psutil.Error):
+                    total += process.memory_full_info().pss
+        most = max(most, total / 2**20)
+        with suppress(subprocess.TimeoutExpired):
+            running.wait(2)
+    if running.returncode:
+        raise SystemExit(f"{' '.join(arguments)}: exit status {running.returncode}")
+    return time.perf_counter() - begun, most
 
 
 def ray_speed(rows: int, rounds: int) -> None:
@@ -293,7 +268,7 @@ def ray_memory(rows: int, metrics: str) -> None:
             write_rows(Path(name) / "in", number)
             command = [f"{name}/in", "-o", f"{name}/out", "--engine", "ray"]
             command += ["--metrics", metrics] if metrics else []
-            seconds, memory = score(command, sampled=True)
+            seconds, memory = score(command)
             print(f"{number:,} rows: {seconds:.0f} s, {memory:.0f} MiB in all processes", flush=True)
 
 
@@ -305,14 +280,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--metrics", default="")
     given = parser.parse_args()
-    if given.part == "celery":
-        celery_cost(given.turns, given.rounds)
-    elif given.part == "workers":
-        celery_workers(given.turns)
-    elif given.part == "ray":
-        ray_speed(given.rows, given.rounds)
-    else:
-        ray_memory(given.rows, given.metrics)
+    parts = {
+        "celery": lambda: celery_cost(given.turns, given.rounds),
+        "workers": lambda: celery_workers(given.turns),
+        "ray": lambda: ray_speed(given.rows, given.rounds),
+        "memory": lambda: ray_memory(given.rows, given.metrics),
+    }
+    parts[given.part]()
 
 
 if __name__ == "__main__":

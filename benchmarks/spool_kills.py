@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel
 
 from rageval_hooks import Passage, Turn
+from rageval_hooks.exporters.jsonl import JsonlExporter
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
 from rageval_hooks.online.pipeline import Pipeline
@@ -65,16 +66,13 @@ async def roll(_: Any) -> dict[str, float]:
     return {"value": random.random()}
 
 
-def make_turn(number: int) -> Turn:
-    text = f"passage {number} " + "word " * random.randrange(400)
+def make_turn() -> Turn:
+    passages = (Passage(text="word " * random.randrange(1, 400)),)
     span = SpanReference(trace_id=os.urandom(16).hex(), span_id=os.urandom(8).hex())
-    passages = (Passage(text=text),)
-    return Turn(id=os.urandom(8).hex(), query=f"question {number}", response="an answer", passages=passages, span=span)
+    return Turn(id=os.urandom(8).hex(), query="a question", response="an answer", passages=passages, span=span)
 
 
 def pipeline(folder: Path) -> Pipeline:
-    from rageval_hooks.exporters.jsonl import JsonlExporter
-
     return Pipeline.build(
         metrics=[Dice()],
         exporters=[JsonlExporter(folder / "scores.jsonl")],
@@ -90,10 +88,8 @@ def produce(folder: Path) -> NoReturn:
     """Submit turns until this process is killed."""
     random.seed()
     working = pipeline(folder)
-    number = 0
     while True:
-        working.submit(EndedTurn.of(make_turn(number)))
-        number += 1
+        working.submit(EndedTurn.of(make_turn()))
         time.sleep(random.uniform(0, 2 * PAUSE))
 
 
@@ -192,9 +188,7 @@ def report(folder: Path, runs: int) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=None, help="of the moments at which processes are killed")
     given = parser.parse_args()
-    random.seed(given.seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder)

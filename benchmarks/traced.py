@@ -40,9 +40,6 @@ MAX_SHARE = 0.2
 MIN_SAME = 0.95
 
 
-# --------------------------------------------------------------------------- cost
-
-
 def client() -> Any:
     """Return a client of OpenAI's that needs no server."""
     import httpx
@@ -110,9 +107,6 @@ class Timed(TurnSpanProcessor):
         began = time.thread_time()
         super().on_end(span)
         self.seconds += time.thread_time() - began
-
-
-# --------------------------------------------------------------------------- verdicts
 
 
 def cases() -> Iterator[tuple[str, str, str]]:

@@ -6,9 +6,9 @@
     python benchmarks/validity.py DIR --limit 100 --scores groundedness,unsupported_facts --tiers lexical --json
 
 A set is a file of JSON Lines: ``id``, ``query`` or null, ``passages`` (strings), ``response`` or null, ``label`` (1 is
-supported, or relevant), ``task``, ``extra.group``. Sets named ``*_dev`` are for tuning: thresholds and the combination
-are fitted on those of task ``faithfulness`` (or, for context_relevance, of task ``context_relevance``) and reported on
-all others. The data is used where it is; nothing of it is copied, and the cache has scores only.
+supported, or relevant), ``task``, ``extra.group``. Sets named ``*_dev`` are for tuning: thresholds are
+fitted on those of task ``faithfulness`` (or, for context_relevance, of task ``context_relevance``) and reported on all
+others. The data is used where it is; nothing of it is copied, and the cache has scores only.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from agreement import Labelled, Logistic, auroc, balanced_accuracy, best_threshold, calibration_error, interval
-
 import rageval_hooks
 from rageval_hooks import Passage, Skipped, Turn
-from rageval_hooks.errors import RagevalError
 from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition
 from rageval_hooks.models.sources import on_this_machine
+from rageval_hooks.offline.agreement import (
+    Labelled,
+    auroc,
+    balanced_accuracy,
+    best_threshold,
+    calibration_error,
+    interval,
+)
 from rageval_hooks.settings import LEXICAL, ModelSettings
 
 SCORES = (
@@ -44,16 +48,6 @@ SCORES = (
     "context_relevance",
     "answer_relevance",
 )
-COMBINED = ("groundedness", "unsupported_facts")
-TARGETS = {
-    ("begin_wow_test", "groundedness"): 0.93,
-    ("faithdial_gold", "groundedness"): 0.84,
-    ("expertqa_test", "groundedness"): 0.68,
-    ("wice_test", "groundedness"): 0.69,
-    ("wice_test", "combination"): 0.76,
-    ("clapnq_dev", "context_relevance"): 0.88,
-}
-"""For the embedded models; see issue 5."""
 
 
 @dataclass(frozen=True)
@@ -67,29 +61,8 @@ class Row:
     group: str
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How well one score agrees with the labels of one set."""
-
-    set: str
-    tier: str
-    score: str
-    models: str
-    rows: int
-    skipped: int
-    auroc: float
-    low: float
-    high: float
-    calibration_error: float | None
-    threshold: float
-    balanced_accuracy: float
-    dev_threshold: float | None
-    at_dev_threshold: float | None
-    labels_changed: float | None = None
-    """Share of the pass and fail labels that are others in fp32; None without labels or without the tier fp32."""
-
-
-# --------------------------------------------------------------------------- data and scores
+Agreement = dict[str, Any]
+"""How well one score agrees with the labels of one set; the keys are in ``agreements``."""
 
 
 def read_set(path: Path, limit: int | None) -> list[Row]:
@@ -195,9 +168,6 @@ def _key(row: Row, metric: Metric, models: ModelSettings) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-# --------------------------------------------------------------------------- agreement
-
-
 @dataclass(frozen=True)
 class Scored:
     """A set, and the scores of its rows."""
@@ -229,16 +199,6 @@ class Scored:
             sorted({str(v[score][1]) for v in self.table if isinstance(v[score], list) and v[score][1]} - {""})
         )
 
-    def features(self) -> tuple[Labelled, np.ndarray] | None:
-        """The rows that have both scores of the combination: labels, and features."""
-        rows, features = [], []
-        for row, values in zip(self.rows, self.table, strict=True):
-            if all(isinstance(values.get(name), list) for name in COMBINED):
-                grounded, missing = (values[name][0] for name in COMBINED)
-                rows.append((0.0, row.label, row.group))
-                features.append((grounded, np.log1p(missing)))
-        return (Labelled.of(rows), np.array(features)) if rows else None
-
 
 def _oriented(value: float, score: ScoreDefinition) -> float:
     if score.direction == "higher":
@@ -246,84 +206,53 @@ def _oriented(value: float, score: ScoreDefinition) -> float:
     return -value if score.high is None else score.high - value
 
 
-def judge(
-    name: str, rows: int, data: Labelled, dev: float | None, args: argparse.Namespace, bounded: bool
-) -> dict[str, Any]:
-    """Measure one score on one set."""
-    low, high = interval(auroc, data, args.seed, args.bootstrap)
-    threshold, accuracy = best_threshold([data], 0.01 if bounded else 1.0)
-    return {
-        "score": name,
-        "rows": len(data.values),
-        "skipped": rows - len(data.values),
-        "auroc": auroc(data),
-        "low": low,
-        "high": high,
-        "calibration_error": calibration_error(data) if bounded else None,
-        "threshold": threshold,
-        "balanced_accuracy": accuracy,
-        "dev_threshold": dev,
-        "at_dev_threshold": None if dev is None else balanced_accuracy(data, dev),
-    }
-
-
 def agreements(
     tier: str, sets: Sequence[Scored], score: ScoreDefinition, args: argparse.Namespace
 ) -> Iterator[Agreement]:
     """Measure one score on every set that has its inputs."""
     bounded = score.high is not None
+    step = 0.01 if bounded else 1.0
     task = "context_relevance" if score.name == "context_relevance" else "faithfulness"
     tuned = [data for s in sets if s.is_dev and s.task == task and (data := s.labelled(score)) is not None]
-    dev = best_threshold(tuned, 0.01 if bounded else 1.0)[0] if tuned else None
+    dev = best_threshold(tuned, step)[0] if tuned else None
     for scored in sets:
         data = scored.labelled(score)
-        if data is not None:
-            found = judge(score.name, len(scored.rows), data, dev, args, bounded)
-            yield Agreement(set=scored.name, tier=tier, models=scored.models(score.name), **found)
+        if data is None:
+            continue
+        low, high = interval(auroc, data, 0, args.bootstrap)
+        threshold, accuracy = best_threshold([data], step)
+        yield {
+            "set": scored.name,
+            "tier": tier,
+            "score": score.name,
+            "models": scored.models(score.name),
+            "rows": len(data.values),
+            "skipped": len(scored.rows) - len(data.values),
+            "auroc": auroc(data),
+            "low": low,
+            "high": high,
+            "calibration_error": calibration_error(data) if bounded else None,
+            "threshold": threshold,
+            "balanced_accuracy": accuracy,
+            "dev_threshold": dev,
+            "at_dev_threshold": None if dev is None else balanced_accuracy(data, dev),
+            "labels_changed": None,
+        }
 
 
-def with_label_changes(found: Sequence[Agreement], sets: Mapping[str, Sequence[Scored]]) -> list[Agreement]:
-    """Add to the results of the tier minilm which labels are others in fp32."""
-    exact = {scored.name: scored for scored in sets.get("fp32", ())}
-    small = {scored.name: scored for scored in sets.get("minilm", ())}
-    changed = []
-    for a in found:
-        if a.tier == "minilm" and a.set in exact and a.score != "combination":
+def add_label_changes(found: Sequence[Agreement], sets: Mapping[str, Sequence[Scored]]) -> None:
+    """Add to the results of the tier minilm the share of the labels pass and fail that are others in fp32."""
+    exact = {scored.name: scored.table for scored in sets.get("fp32", ())}
+    small = {scored.name: scored.table for scored in sets.get("minilm", ())}
+    for one in found:
+        if one["tier"] == "minilm" and one["set"] in exact:
+            name = one["score"]
+            rows = zip(small[one["set"]], exact[one["set"]], strict=True)
             pairs = [
-                (one[a.score][2], other[a.score][2])
-                for one, other in zip(small[a.set].table, exact[a.set].table, strict=True)
-                if isinstance(one[a.score], list) and isinstance(other[a.score], list)
+                (a[name][2], b[name][2]) for a, b in rows if isinstance(a[name], list) and isinstance(b[name], list)
             ]
-            labels = [one != other for one, other in pairs if one or other]
-            a = replace(a, labels_changed=sum(labels) / len(labels) if labels else None)
-        changed.append(a)
-    return changed
-
-
-def combination(tier: str, sets: Sequence[Scored], args: argparse.Namespace) -> tuple[str, list[Agreement]]:
-    """Fit a logistic regression of the two scores on the dev sets; measure it on all sets with a faithfulness label."""
-    usable = [(s, *found) for s in sets if s.task == "faithfulness" and (found := s.features()) is not None]
-    dev = [(features, data.labels) for s, data, features in usable if s.is_dev and data.has_both]
-    if not dev:
-        return "", []
-    model = Logistic(dev)
-    measured = [
-        (s, replace(data, values=model.probabilities(features))) for s, data, features in usable if data.has_both
-    ]
-    threshold = best_threshold([data for s, data in measured if s.is_dev], 0.01)[0]
-    found = [
-        Agreement(
-            set=s.name,
-            tier=tier,
-            models=s.models("groundedness"),
-            **judge("combination", len(s.rows), data, threshold, args, True),
-        )
-        for s, data in measured
-    ]
-    return model.formula(("groundedness", "ln(1 + unsupported_facts)")), found
-
-
-# --------------------------------------------------------------------------- output
+            labels = [a != b for a, b in pairs if a or b]
+            one["labels_changed"] = sum(labels) / len(labels) if labels else None
 
 
 def table_lines(found: Sequence[Agreement]) -> Iterator[str]:
@@ -331,66 +260,39 @@ def table_lines(found: Sequence[Agreement]) -> Iterator[str]:
     yield "| set | score | tier | AUROC | 95 % | calibration error | best threshold | balanced accuracy | at the dev threshold | labels changed | rows | skipped |"  # noqa: E501
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     for a in found:
-        error = "" if a.calibration_error is None else f"{a.calibration_error:.3f}"
-        dev = "" if a.at_dev_threshold is None else f"{a.at_dev_threshold:.3f} ({_shown(a, a.dev_threshold or 0.0)})"
-        changed = "" if a.labels_changed is None else f"{a.labels_changed:.1%}"
+        error = "" if a["calibration_error"] is None else f"{a['calibration_error']:.3f}"
+        dev = "" if a["at_dev_threshold"] is None else f"{a['at_dev_threshold']:.3f} ({_shown(a, a['dev_threshold'])})"
+        changed = "" if a["labels_changed"] is None else f"{a['labels_changed']:.1%}"
         yield (
-            f"| {a.set} | {a.score} | {a.tier} | {a.auroc:.3f} | {a.low:.3f}–{a.high:.3f} | {error} "
-            f"| {_shown(a, a.threshold)} | {a.balanced_accuracy:.3f} | {dev} | {changed} | {a.rows} | {a.skipped} |"
+            f"| {a['set']} | {a['score']} | {a['tier']} | {a['auroc']:.3f} | {a['low']:.3f}–{a['high']:.3f} | {error} "
+            f"| {_shown(a, a['threshold'])} | {a['balanced_accuracy']:.3f} | {dev} | {changed} "
+            f"| {a['rows']} | {a['skipped']} |"
         )
 
 
 def _shown(a: Agreement, threshold: float) -> str:
     """A threshold as users set it: in the score's own direction."""
-    if a.calibration_error is None:
+    if a["calibration_error"] is None:
         return f"≤ {abs(threshold):.0f}"
-    return f"≤ {1 - threshold:.2f}" if a.score == "hallucination" else f"≥ {threshold:.2f}"
+    return f"≤ {1 - threshold:.2f}" if a["score"] == "hallucination" else f"≥ {threshold:.2f}"
 
 
-def target_lines(found: Sequence[Agreement], limited: bool) -> Iterator[str]:
-    """The targets, and whether they were reached."""
-    yield "| set | score | target | reached | |" + (" with --limit, not the whole sets |" if limited else "")
-    yield "|---|---|---|---|---|"
-    for (name, score), target in TARGETS.items():
-        for a in found:
-            if (a.set, a.score, a.tier) == (name, score, "minilm"):
-                yield f"| {name} | {score} | ≥ {target:.2f} | {a.auroc:.3f} | {'yes' if a.auroc >= target else 'no'} |"
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", type=Path, help="folder with labelled sets, *.jsonl")
     parser.add_argument("--limit", type=int, help="only the first rows of each set")
     parser.add_argument("--scores", default=",".join(SCORES), help="names of local metrics, with commas between them")
     parser.add_argument("--tiers", default=f"minilm,{LEXICAL}", help="any of minilm (int8), fp32 and lexical")
     parser.add_argument("--cache", type=Path, help="folder that keeps scores, so that an interrupted run goes on")
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples of the bootstrap")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the bootstrap")
     parser.add_argument("--json", action="store_true", help="JSON instead of tables")
     args = parser.parse_args(arguments)
-    args.tiers = [tier.strip() for tier in args.tiers.split(",") if tier.strip()]
-    if not args.tiers or set(args.tiers) - {"minilm", "fp32", LEXICAL}:
-        parser.error("--tiers takes minilm, fp32 and lexical")
-    if args.limit is not None and args.limit < 1:
-        parser.error("--limit takes a number of rows, 1 or more")
-    if not list(args.dir.glob("*.jsonl")):
-        parser.error(f"{args.dir} has no *.jsonl")
-    return args
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    args = parse(arguments)
-    try:
-        metrics = [REGISTRY.create(name.strip()) for name in args.scores.split(",") if name.strip()]
-    except RagevalError as error:
-        sys.exit(str(error))
-    if asking := [metric.name for metric in metrics if metric.asks_judge]:
-        sys.exit(f"{', '.join(asking)}: --scores takes local metrics, and a judge is needed for this")
+    tiers = args.tiers.split(",")
+    metrics = [REGISTRY.create(name) for name in args.scores.split(",")]
     found: list[Agreement] = []
-    formulas = {}
     data = [(path.stem, read_set(path, args.limit)) for path in sorted(args.dir.glob("*.jsonl"))]
     of_tier: dict[str, list[Scored]] = {}
-    for tier in args.tiers:
+    for tier in tiers:
         models = tier_models(tier)
         sets = of_tier[tier] = []
         for name, rows in data:
@@ -400,20 +302,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for score in metric.scores:
                 if score.name == metric.name:
                     found += agreements(tier, sets, score, args)
-        if {*COMBINED} <= {metric.name for metric in metrics}:
-            formulas[tier], more = combination(tier, sets, args)
-            found += more
-    for name in [name for name, _ in data if name not in {a.set for a in found}]:
+    for name in [name for name, _ in data if name not in {a["set"] for a in found}]:
         print(f"{name} is omitted: no score has rows of both labels there", file=sys.stderr)
-    found = with_label_changes(found, of_tier)
-    found.sort(key=lambda a: (a.set, args.tiers.index(a.tier)))
+    add_label_changes(found, of_tier)
+    found.sort(key=lambda a: (a["set"], tiers.index(a["tier"])))
     if args.json:
-        print(json.dumps({"agreement": [asdict(a) for a in found], "combination": formulas}, indent=1))
+        print(json.dumps(found, indent=1))
         return
     print(*table_lines(found), sep="\n")
-    for tier, formula in formulas.items():
-        print(f"\ncombination, {tier}: {formula or 'not fitted, no *_dev set has both labels of faithfulness'}")
-    print("", *target_lines(found, args.limit is not None), sep="\n")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 import httpx
+from _servers import SERVERS, stored
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -92,31 +93,13 @@ def start(arguments: list[str], log: Path) -> int:
 
 def verdicts(backend: str, url: str, experiment: str, turns: list[tuple[str, str]]) -> Counter[str]:
     """Return how many verdicts each turn's span has."""
-    found: Counter[str] = Counter()
-    with httpx.Client(base_url=url, timeout=120) as client:
-        if backend == "phoenix":
-            for first in range(0, len(turns), 50):
-                params = {"span_ids": [span for _, span in turns[first : first + 50]], "limit": 10_000}
-                rows = client.get(f"/v1/projects/{PROJECT}/span_annotations", params=params).raise_for_status()
-                found.update(row["span_id"] for row in rows.json()["data"] if row["name"] == "verdict")
-            return found
-        body = {
-            "locations": [{"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment}}],
-            "max_results": 500,
-        }
-        while True:
-            page = client.post("/api/3.0/mlflow/traces/search", json=body).raise_for_status().json()
-            for trace in page.get("traces", ()):
-                rows = trace.get("assessments", ())
-                found.update(row["span_id"] for row in rows if row["assessment_name"] == "verdict")
-            if not page.get("next_page_token"):
-                return found
-            body["page_token"] = page["next_page_token"]
+    spans, found = {span for _, span in turns}, stored(backend, url, experiment or PROJECT, turns)
+    return Counter({one: count for (one, name), count in found.items() if name == "verdict" and one in spans})
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("backend", choices=("phoenix", "mlflow"))
+    parser.add_argument("backend", choices=SERVERS)
     parser.add_argument("url")
     parser.add_argument("--traces", type=int, default=500)
     parser.add_argument("--kills", type=int, default=10)
@@ -128,27 +111,28 @@ def main() -> int:
         experiment = made.json()["experiment_id"]
         headers = {"x-mlflow-experiment-id": experiment}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        os.chdir(folder)
-        log = folder / "log"
+        os.chdir(name)
+        log = Path(name) / "log"
         common = [*("watch", given.backend, "--url", given.url, "--project", PROJECT, "--models", "lexical")]
         common += ["--settle", f"{SETTLE}s", "--checkpoint", "watch.db"]
         first = given.traces // 2
         turns = send(given.url, headers, range(first))
         time.sleep(SETTLE)
+
+        def scored() -> int:
+            return len(verdicts(given.backend, given.url, experiment, turns))
+
         share, scored_at_kills = (given.traces - first) // given.kills, []
         for kill in range(given.kills):
             pid = start([*common, "--since", "2h", "--every", "1s"], log)
             # While it starts and reads, or in the middle of its deliveries.
-            before, end = sum(verdicts(given.backend, given.url, experiment, turns).values()), time.monotonic() + 60
-            while kill % 3 and time.monotonic() < end:
-                if sum(verdicts(given.backend, given.url, experiment, turns).values()) > before:
-                    break
+            before, end = scored(), time.monotonic() + 60
+            while kill % 3 and scored() == before and time.monotonic() < end:
                 time.sleep(0.05)
             time.sleep(random.uniform(0, 1))
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            scored_at_kills.append(len(verdicts(given.backend, given.url, experiment, turns)))
+            scored_at_kills.append(scored())
             begin = first + kill * share
             turns += send(given.url, headers, range(begin, given.traces if kill == given.kills - 1 else begin + share))
         time.sleep(2 * SETTLE)

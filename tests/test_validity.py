@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rageval_hooks.offline import agreement
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
@@ -25,14 +27,7 @@ def programs() -> Iterator[None]:
     sys.path.remove(str(BENCHMARKS))
 
 
-@pytest.fixture(scope="module")
-def agreement(programs: None) -> Any:
-    import agreement
-
-    return agreement
-
-
-def labelled(agreement: Any, *rows: tuple[float, int] | tuple[float, int, str]) -> Any:
+def labelled(*rows: tuple[float, int] | tuple[float, int, str]) -> agreement.Labelled:
     return agreement.Labelled.of([(*row, str(index))[:3] for index, row in enumerate(rows)])
 
 
@@ -46,27 +41,27 @@ def labelled(agreement: Any, *rows: tuple[float, int] | tuple[float, int, str]) 
         ([(0.5, 1), (0.4, 1), (0.5, 0), (0.1, 0)], (0.5 + 1 + 0 + 1) / 4),
     ],
 )
-def test_auroc_counts_pairs(agreement: Any, rows: list[tuple[float, int]], expected: float) -> None:
+def test_auroc_counts_pairs(rows: list[tuple[float, int]], expected: float) -> None:
     """The share of pairs that stand the right way round, ties half."""
-    assert agreement.auroc(labelled(agreement, *rows)) == pytest.approx(expected)
+    assert agreement.auroc(labelled(*rows)) == pytest.approx(expected)
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.sampled_from([0, 1])), min_size=2))
-def test_auroc_is_that_of_scikit_learn(agreement: Any, rows: list[tuple[float, int]]) -> None:
+def test_auroc_is_that_of_scikit_learn(rows: list[tuple[float, int]]) -> None:
     """With ties."""
     from sklearn.metrics import roc_auc_score
 
-    data = labelled(agreement, *rows)
+    data = labelled(*rows)
     if data.has_both:
         assert agreement.auroc(data) == pytest.approx(roc_auc_score(data.labels, data.values))
 
 
-def test_the_bootstrap_draws_whole_groups(agreement: Any) -> None:
+def test_the_bootstrap_draws_whole_groups() -> None:
     """Copies of a row in one group make the interval no narrower; the same seed gives the same interval."""
     random_rows = random.Random(0)
     rows = [(random_rows.random() + 0.3 * (index % 2), index % 2, str(index)) for index in range(60)]
-    data, copied = labelled(agreement, *rows), labelled(agreement, *(rows * 5))
-    apart = labelled(agreement, *((v, y, f"{g}/{n}") for n in range(5) for v, y, g in rows))
+    data, copied = labelled(*rows), labelled(*(rows * 5))
+    apart = labelled(*((v, y, f"{g}/{n}") for n in range(5) for v, y, g in rows))
 
     low, high = agreement.interval(agreement.auroc, data, 0, 300)
 
@@ -76,17 +71,17 @@ def test_the_bootstrap_draws_whole_groups(agreement: Any) -> None:
     assert other_high - other_low < 0.7 * (high - low)
 
 
-def test_calibration_error_by_hand(agreement: Any) -> None:
+def test_calibration_error_by_hand() -> None:
     """Two bins: .15 against one of two, .9 against one of one."""
-    data = labelled(agreement, (0.1, 0), (0.19, 1), (0.9, 1))
+    data = labelled((0.1, 0), (0.19, 1), (0.9, 1))
 
     assert agreement.calibration_error(data) == pytest.approx(2 / 3 * (0.5 - 0.145) + 1 / 3 * 0.1)
 
 
-def test_the_best_threshold(agreement: Any) -> None:
+def test_the_best_threshold() -> None:
     """On a grid; the middle one of those that are as good; over sets, each counts the same."""
-    one = labelled(agreement, (0.2, 0), (0.3, 0), (0.5, 1), (0.9, 1))
-    other = labelled(agreement, (0.6, 0), (0.8, 1))
+    one = labelled((0.2, 0), (0.3, 0), (0.5, 1), (0.9, 1))
+    other = labelled((0.6, 0), (0.8, 1))
 
     assert agreement.best_threshold([one], 0.01) == (pytest.approx(0.40), 1.0)
     assert agreement.best_threshold([other], 0.01) == (pytest.approx(0.70), 1.0)
@@ -145,7 +140,7 @@ def validity(programs: None, capsys: pytest.CaptureFixture[str]) -> Validity:
 
 
 def test_the_program_measures_sets_and_goes_on_from_its_cache(validity: Validity, tmp_path: Path) -> None:
-    """Scores that see the wrong name have an AUROC of 1; the dev set gives the threshold and the combination."""
+    """Scores that see the wrong name have an AUROC of 1; the dev set gives the threshold."""
     data, cache = tmp_path / "data", tmp_path / "cache"
     data.mkdir()
     write_set(data / "piers_dev.jsonl", 20)
@@ -162,41 +157,30 @@ def test_the_program_measures_sets_and_goes_on_from_its_cache(validity: Validity
     assert first.status == whole.status == again.status == 0, first.errors + whole.errors
     assert "| piers_test | groundedness | lexical | 1.000 | 1.000–1.000 |" in first.output
     assert "| piers_test | unsupported_facts | lexical | 1.000 |" in first.output
-    assert "combination, lexical: logit = " in first.output
     assert "piers_test, lexical: 30/30 rows" in whole.errors
     assert json.loads(whole.output) == json.loads(again.output)
-    found = {(row["set"], row["score"]): row for row in json.loads(whole.output)["agreement"]}
-    assert set(found) == {
-        (f"piers_{part}", score) for part in ("dev", "test") for score in [*scores.split(","), "combination"]
-    }
+    found = {(row["set"], row["score"]): row for row in json.loads(whole.output)}
+    assert set(found) == {(f"piers_{part}", score) for part in ("dev", "test") for score in scores.split(",")}
     test = found["piers_test", "groundedness"]
     assert (test["rows"], test["skipped"], test["auroc"], test["models"]) == (30, 0, 1.0, "lexical")
     assert test["dev_threshold"] == found["piers_dev", "groundedness"]["threshold"]
     assert test["at_dev_threshold"] == 1.0
-    assert found["piers_test", "combination"]["auroc"] == 1.0
     assert "Berg" not in (cache / "piers_dev.lexical.jsonl").read_text()
 
 
 @pytest.mark.parametrize(
-    ("line", "options", "message"),
+    ("line", "message"),
     [
-        ('{"id": 1}', [], "a.jsonl, line 1: not a labelled row (KeyError: 'query')"),
-        ("not JSON", [], "a.jsonl, line 1: not a labelled row (JSONDecodeError"),
-        ("", [], "a.jsonl has no rows"),
-        ("", ["--tiers", "large"], "--tiers takes minilm, fp32 and lexical"),
-        ("", ["--limit", "0"], "--limit takes a number of rows, 1 or more"),
-        ("", ["--scores", "groundednes"], "unknown metric 'groundednes'. Did you mean 'groundedness'?"),
-        ("", ["--scores", "trace"], "trace: --scores takes local metrics, and a judge is needed for this"),
+        ('{"id": 1}', "a.jsonl, line 1: not a labelled row (KeyError: 'query')"),
+        ("not JSON", "a.jsonl, line 1: not a labelled row (JSONDecodeError"),
+        ("", "a.jsonl has no rows"),
     ],
 )
-def test_what_cannot_be_measured_is_said_at_once(
-    validity: Validity, tmp_path: Path, line: str, options: list[str], message: str
-) -> None:
+def test_what_cannot_be_measured_is_said_at_once(validity: Validity, tmp_path: Path, line: str, message: str) -> None:
     """With the file and the line; nothing was computed."""
     (tmp_path / "a.jsonl").write_text(line)
 
-    result = validity(tmp_path, *options)
+    result = validity(tmp_path)
 
-    assert result.status != 0
-    assert message in f"{result.status} {result.errors}"
+    assert message in str(result.status)
     assert result.output == ""

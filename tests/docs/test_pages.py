@@ -88,8 +88,7 @@ def test_every_public_name_is_on_the_page_of_the_api() -> None:
 
 
 def test_the_page_about_agreement_is_up_to_date() -> None:
-    """It is what ``benchmarks/agreement_page.py`` prints."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "agreement_page.py")]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout
+    """It has the figures that ``benchmarks/agreement_page.py`` writes."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "agreement_page.py"), "--check"]
 
-    assert (ROOT / "docs" / "agreement.md").read_text(encoding="utf-8") == printed
+    assert subprocess.run(command, timeout=240, check=False).returncode == 0
