@@ -15,7 +15,7 @@ from rageval_hooks.metrics import Metric
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
 
-HEAD = ("Score", "Meaning", "Range, and ↓ where lower is better")
+HEAD = ("Score", "Meaning", "Range if not 0 to 1; ↓ lower is better")
 METRICS_HEAD = ("Metric", "Needs", "Models", "Calls", "Source", "Version")
 THRESHOLDS_HEAD = ("Score", "Passes", "Of", "Model", "Balanced accuracy", "Measured on")
 ABOUT_THRESHOLDS = (
@@ -35,8 +35,9 @@ def tables(found: Iterable[Metric]) -> str:
         rows = []
         for metric in members:
             for cells in cells_of(metric):
-                direction = " ↓" if cells["better"] == "lower" else ""
-                rows.append([f"`{cells['score']}`", cells["meaning"], cells["range"] + direction])
+                limits = "" if cells["range"] == "0 to 1" else cells["range"]
+                direction = "↓" if cells["better"] == "lower" else ""
+                rows.append([f"`{cells['score']}`", cells["meaning"], f"{limits} {direction}"])
             # A judge metric's version is part of the documentation: its prompts change with it.
             about = [cells["needs"], cells["models"], metric.calls, metric.source, metric.version]
             needs.append([f"`{metric.name}`", *about])
