@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,8 +100,10 @@ def watch(
     metric = pipeline.metrics[0] if rescore else None
     with ExitStack() as opened:
         opened.enter_context(closing(found))
-        task = " ".join((repr(found.server), found.project, f"{metric.name}@{metric.version}" if metric else ""))
-        names = ["rageval-watch", backend, found.project, *([metric.name] if metric else ())]
+        # Langfuse is asked for it.
+        name = _tried(lambda: found.project, 0.0 if dry_run else pause)
+        task = " ".join((repr(found.server), name, f"{metric.name}@{metric.version}" if metric else ""))
+        names = ["rageval-watch", backend, name, *([metric.name] if metric else ())]
         path = checkpoint or Path(re.sub(r"[^\w-]+", "_", "-".join(names)) + ".db")
         known = opened.enter_context(Checkpoint(None if dry_run and not path.exists() else path, task))
         if back is None and known.position is None:
@@ -133,22 +136,19 @@ def watch(
 
 def _run(watched: Watch, start: float | None, pause: float, alarm: Callable[[], str | None]) -> None:
     """Look once, or again and again with pauses; ask for alarms each time, also where the backend is down."""
-    said = fault = ""
+    said = ""
     problem: str | None = None
-    while True:
-        try:
-            watched.look(start)
-            start, fault = None, ""
-        except (ExportError, JudgeUnavailableError) as error:
-            if not pause:
-                alarm()
-                raise
-            if str(error) != fault:
-                say(f"{error}. It is tried again every {pause:.0f} seconds")
-            fault = str(error)
+
+    def ask() -> None:
+        nonlocal problem
         before, problem = problem, alarm()
         if problem and problem != before:
             say(f"{problem}. It is tried again")
+
+    while True:
+        _tried(partial(watched.look, start), pause, ask)
+        start = None
+        ask()
         lines = [watched.counts.verdict_line()] if watched.counts.verdicts else []
         lines.append(f"scored {watched.counts.turns} turns")
         lines += _about_traces(watched)
@@ -159,6 +159,22 @@ def _run(watched: Watch, start: float | None, pause: float, alarm: Callable[[], 
         if not pause:
             return
         time.sleep(pause)
+
+
+def _tried(action: Callable[[], Any], pause: float, meanwhile: Callable[[], None] = lambda: None) -> Any:
+    """Return what an action returns. With a pause, a fault of backend or judge is said, and it is tried again."""
+    fault = ""
+    while True:
+        try:
+            return action()
+        except (ExportError, JudgeUnavailableError) as error:
+            meanwhile()
+            if not pause:
+                raise
+            if str(error) != fault:
+                say(f"{error}. It is tried again every {pause:.0f} seconds")
+            fault = str(error)
+            time.sleep(pause)
 
 
 def _about_traces(watched: Watch) -> list[str]:

@@ -425,9 +425,10 @@ class TestCommand:
     def test_a_backend_that_is_down_is_tried_again(
         self, store: Any, server: RecordingServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Until a user interrupts. A fault is said once, and again where it comes back."""
+        """From the start on, until a user interrupts. A fault is said once, and again where it comes back."""
         works, broken = server.respond, lambda _: Reply(status=403)
         states = iter((broken, broken, works, broken))
+        server.respond = broken
         pauses: list[float] = []
 
         def pause(seconds: float) -> None:
