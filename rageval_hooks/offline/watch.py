@@ -404,7 +404,7 @@ class Watch:
             return
         settings = self._pipeline.settings
         for builder in builders_of(spans, settings.search_tools):
-            if known.spans and any(map(builder.has, known.spans)):
+            if known.spans and any(span_id in builder.spans for span_id in known.spans):
                 continue
             found = builder.turn()
             if isinstance(found, NoTurn):

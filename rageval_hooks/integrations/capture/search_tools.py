@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -210,18 +210,3 @@ def _base_forms(text: str) -> Words:
     known = _SEARCH | _ACT
     forms = ((word, word.removesuffix("s"), word.removesuffix("es")) for word in words_in(text))
     return tuple(next((form for form in some if form in known), some[0]) for some in forms)
-
-
-def classify_tool(search_tools: Collection[str], name: str | None, *call: Any) -> tuple[bool, str]:
-    """Return whether a tool searches, and why: by the setting ``search_tools``, else by :func:`searches`.
-
-    Args:
-        search_tools: names of tools that search, and ``!name`` for those that do not.
-        name: the tool's name.
-        call: description, arguments and result; see :func:`searches`.
-    """
-    # A list that names some tools names all that search.
-    names_all = any(not one.startswith("!") for one in search_tools)
-    if names_all or f"!{name}" in search_tools:
-        return name in search_tools, "the setting search_tools says so"
-    return searches(name, *call)

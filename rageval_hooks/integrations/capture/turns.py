@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from rageval_hooks.integrations.capture.authorship import Authors
+from rageval_hooks.integrations.capture.evidence import Evidence
 from rageval_hooks.integrations.capture.passages import mark_seen
 from rageval_hooks.integrations.capture.recorder import Recording, Run
 from rageval_hooks.integrations.capture.trace_context import context_attributes, span_reference
@@ -216,8 +216,8 @@ def turn_of(recording: Recording) -> Turn:
     outer, *inner = _families(recording.runs)
     root = outer[0]
     settings = recording.owner.settings
-    known = {"authors": Authors(recording.runs), "search_tools": settings.search_tools}
-    build = partial(_turn_of_family, every_step=settings.spans == "all", known=known)
+    evidence = Evidence(recording.runs, settings.search_tools)
+    build = partial(_turn_of_family, every_step=settings.spans == "all", evidence=evidence)
     attributes = context_attributes(recording.selection.context)
     build_root = partial(build, outer, about={"span": span_reference(recording), "attributes": attributes})
     if root.framework.join is None:
@@ -241,7 +241,7 @@ def _turn_of_family(
     inner: Sequence[Sequence[Run]],
     *,
     every_step: bool,
-    known: Mapping[str, Any],
+    evidence: Evidence,
     about: Mapping[str, Any] | None = None,
 ) -> Turn:
     """Build the turn of one framework's runs, and add what other frameworks did inside it."""
@@ -249,9 +249,9 @@ def _turn_of_family(
         # The text that a tool or a function returns has what the other framework found inside it.
         for run in other[0].ancestors() if of_kind(other, "retriever", "reranker") else ():
             run.has_search = True
-    turn = family[0].framework.turn_of(family, every_step=every_step, **known, **(about or {}))
+    turn = family[0].framework.turn_of(family, every_step=every_step, evidence=evidence, **(about or {}))
     for other in inner:
-        turn = _merge(turn, _turn_of_family(other, (), every_step=every_step, known=known), other[0])
+        turn = _merge(turn, _turn_of_family(other, (), every_step=every_step, evidence=evidence), other[0])
     return turn
 
 

@@ -7,13 +7,14 @@ results that are text. Passages of earlier turns come last.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from rageval_hooks.integrations.capture import authorship, turns, values
+from rageval_hooks.integrations.capture.evidence import WRITTEN_BY_MODEL, Evidence
 from rageval_hooks.integrations.capture.passages import (
     EARLIER,
     MIN_PART,
@@ -26,7 +27,6 @@ from rageval_hooks.integrations.capture.passages import (
 )
 from rageval_hooks.integrations.capture.recent_searches import passages_before
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.search_tools import classify_tool
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain import payloads
 from rageval_hooks.integrations.langchain.model_calls import generated_text, prompt_messages, prompt_of, tool_calls_of
@@ -69,8 +69,7 @@ class TurnPassages:
         answering: the call that wrote the answer; None if no model wrote it.
         response: the answer.
         earlier: what tools and retrievers found in earlier turns: see :func:`remember`.
-        search_tools: the setting of this name.
-        authors: who wrote what.
+        evidence: tells what is evidence.
 
     Attributes:
         prompts: the prompt of each model call, by the identity of its run.
@@ -86,20 +85,19 @@ class TurnPassages:
 
     def __init__(
         self,
+        *,
         runs: Sequence[LangChainRun],
         models: Sequence[LangChainRun],
         answering: LangChainRun | None,
         response: str,
         earlier: EarlierPassages,
-        search_tools: Collection[str],
-        authors: authorship.Authors,
+        evidence: Evidence,
     ) -> None:
         self.prompts = {id(run): prompt_of(run) for run in turns.of_kind(runs, "llm")}
         self.found: dict[int, list[Passage]] = {}
         self.left_out: dict[int, str] = {}
         self.asked_before: list[str] = []
-        self._search_tools = search_tools
-        self._authors = authors
+        self._evidence = evidence
         self._runs = runs
         self._models = models
         self._answering = answering
@@ -139,7 +137,7 @@ class TurnPassages:
             passages += before or self._in_texts(self._prompt, {passage.text for passage in passages})
         return passages
 
-    def _evidence(self, found: Iterable[Passage], run: Run, at: int | None = None) -> list[Passage]:
+    def _unwritten(self, found: Iterable[Passage], run: Run, at: int | None = None) -> list[Passage]:
         """Return the passages that no model of this turn wrote before they were found.
 
         Args:
@@ -147,12 +145,8 @@ class TurnPassages:
             run: the run that returned them, or received them.
             at: when they were there; by default when the run's output was.
         """
-        found = list(found)
-        at = self._authors.found_at(run) if at is None and found else at
-        if at is None or not self._authors.have_written(at):
-            return found
-        queries = (*self._searched, *_queries(run))
-        return [passage for passage in found if not self._authors.wrote(passage.text, at, queries)]
+        at = self._evidence.found_at(run) if at is None else at
+        return self._evidence.among(found, at, lambda: (*self._searched, *_queries(run)))
 
     @cached_property
     def _searched(self) -> list[str]:
@@ -171,7 +165,7 @@ class TurnPassages:
         response = self._response
         if response and response in [payloads.as_text(run.output) for run in turns.of_kind(self._runs, "tool")]:
             written = [generated_text(run.output).strip() for run in turns.of_kind(self._runs, "llm")]
-            if response not in written and not self._authors.wrote(response, _end_or_start(self._runs[0])):
+            if response not in written and not self._evidence.is_written(response, _end_or_start(self._runs[0])):
                 return ()
         if len(self._models) == 1:
             return self._models  # saves looking for texts in its prompt
@@ -180,7 +174,7 @@ class TurnPassages:
             self._models,
             self._prompt_text,
             lambda run: generated_text(run.output),
-            self._authors.reached,
+            self._evidence.reached,
         )
 
     # ----------------------------------------------------------------------- retrievers, tools, functions
@@ -194,16 +188,16 @@ class TurnPassages:
             is_outermost = run.kind == "retriever" and not turns.is_inside(run, "retriever")
             if is_outermost or (run.kind == "tool" and not run.has_search):
                 results = self._reader.passages_in(run.output) if is_outermost else self._results_of_tool(run)
-                passages = self._evidence(results, run)
+                passages = self._unwritten(results, run)
                 if results and not passages and isinstance(run.output, ToolMessage):
                     # A model has summarized them, and saw them for the answer.
-                    passages = self._evidence(text_results(run.output.artifact, {"tool": run.name}), run)
+                    passages = self._unwritten(text_results(run.output.artifact, {"tool": run.name}), run)
                 if passages or is_outermost:
                     self.found[id(run)] = passages
                     for ancestor in run.ancestors():
                         ancestor.has_search = True
                 elif results:
-                    self.left_out[id(run)] = authorship.WRITTEN_BY_MODEL
+                    self.left_out[id(run)] = WRITTEN_BY_MODEL
         for run in self._runs:
             collected.add(self.found.get(id(run), ()))
 
@@ -228,7 +222,7 @@ class TurnPassages:
         """Return what a tool found: documents, or search results that are text."""
         output = _message_of_command(run)
         text: Any = output.content if isinstance(output, BaseMessage) else output
-        is_search, reason = classify_tool(self._search_tools, run.name, run.description, run.input, text)
+        is_search, reason = self._evidence.tool_searches(run.name, run.description, run.input, text)
         documents = self._reader.passages_in(run.output)
         # A tool that hands over passes on the whole state.
         if documents and (is_search or not payloads.is_command(run.output)):
@@ -249,7 +243,7 @@ class TurnPassages:
             # The state that a graph returns has documents of earlier turns, too.
             own = [one for one in documents if passage_key(one) not in self._carried_over or collected.has(one)]
             own = [one for one in own if not collected.joins(one)]
-            passages = [one for one in own if collected.has(one) or self._evidence([one], run)]
+            passages = [one for one in own if collected.has(one) or self._unwritten([one], run)]
             if passages and not all(map(collected.has, passages)):
                 self.found.setdefault(id(run), []).extend(passages)
             collected.arrange(passages)
@@ -290,7 +284,7 @@ class TurnPassages:
         for run in turns.outside(turns.of_kind(self._runs, "chain", "tool", "prompt", "parser"), "retriever"):
             for value, at in ((run.input, run.started_at), (run.output, None)):
                 found = [passage for passage in self._reader.passages_in(value) if id(passage) not in documents]
-                documents |= {id(passage): passage for passage in self._evidence(found, run, at)} if found else {}
+                documents |= {id(passage): passage for passage in self._unwritten(found, run, at)}
         for passage in list(documents.values())[:_MAX_HANDED_IN]:
             if passage_key(passage) in self._carried_over:
                 yield passage.model_copy(update={"from_turn": of_thread.get(passage.text) or EARLIER})
@@ -322,7 +316,7 @@ class TurnPassages:
             for position, message in enumerate(messages):
                 if message.type == "tool" and message.tool_call_id not in own and not self._repeats_found(message):
                     request = requested.get(message.tool_call_id) or {}
-                    found = self._evidence(self._results_of_message(message, request), call, call.started_at)
+                    found = self._unwritten(self._results_of_message(message, request), call, call.started_at)
                     yield message, found, position < last_human and message.tool_call_id not in self._requested
 
     def _repeats_found(self, message: Any) -> bool:
@@ -348,7 +342,7 @@ class TurnPassages:
         if documents := self._reader.passages_in(message):
             return documents
         name = message.name or request.get("name")
-        is_search, _ = classify_tool(self._search_tools, name, None, request.get("args"), message.content)
+        is_search, _ = self._evidence.tool_searches(name, None, request.get("args"), message.content)
         return _text_results(message, {"tool": name or "tool"}) if is_search else []
 
     # ----------------------------------------------------------------------- search results that are text
@@ -374,7 +368,7 @@ class TurnPassages:
                 joined = [one for one in (query, *(passage.text for passage in passages)) if one]
                 new = []
                 at = run.started_at if is_root else None
-                for result in self._evidence(_results_in_fields(run, run.input if is_root else run.output), run, at):
+                for result in self._unwritten(_results_in_fields(run, run.input if is_root else run.output), run, at):
                     is_known = result.text in taken or any(one in result.text for one in joined)
                     if not is_known and text.contains(result.text):
                         taken.add(result.text)

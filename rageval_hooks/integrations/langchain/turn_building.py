@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage
 
 from rageval_hooks.integrations.capture import authorship, turns, values
+from rageval_hooks.integrations.capture.evidence import Evidence
 from rageval_hooks.integrations.capture.passages import EarlierPassages, passage_key
 from rageval_hooks.integrations.capture.recent_searches import question_in
 from rageval_hooks.integrations.capture.recorder import Run
@@ -171,9 +172,8 @@ def turn_from_runs(
     runs: Sequence[LangChainRun],
     *,
     every_step: bool = False,
-    search_tools: Collection[str] = (),
     earlier: EarlierPassages | None = None,
-    authors: authorship.Authors | None = None,
+    evidence: Evidence | None = None,
     span: SpanReference | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Turn:
@@ -182,9 +182,8 @@ def turn_from_runs(
     Args:
         runs: the records by start time, the root first.
         every_step: keep chains, prompts and parsers as steps too, not only retrievers, model calls and tools.
-        search_tools: the setting of this name.
         earlier: what was found in earlier turns: see :func:`~rageval_hooks.integrations.langchain.passages.remember`.
-        authors: who wrote what, if other frameworks belong to the turn.
+        evidence: tells what is evidence, from the runs of all frameworks; None for these runs alone.
         span: the turn's position in its trace.
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
@@ -202,8 +201,14 @@ def turn_from_runs(
     elif root.error is None and _stopped_early(runs, answering, returned):
         status = "cancelled"
     response = response_of(runs, models, answering, returned, status)
-    authors = authors or authorship.Authors(runs)
-    context = TurnPassages(runs, models, answering, response, earlier or EarlierPassages(), search_tools, authors)
+    context = TurnPassages(
+        runs=runs,
+        models=models,
+        answering=answering,
+        response=response,
+        earlier=earlier or EarlierPassages(),
+        evidence=evidence or Evidence(runs),
+    )
     # What was searched for first is the best guess if the input of the root has no question.
     query = _query(root) or next(iter(context.queries), "")
     query = question_in(query, context.asked_before)

@@ -8,6 +8,7 @@ from itertools import product, takewhile
 from typing import Any
 
 from rageval_hooks.integrations.capture import authorship, turns
+from rageval_hooks.integrations.capture.evidence import Evidence
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import first_string, or_else, public_parameters
 from rageval_hooks.integrations.llama_index import values
@@ -72,7 +73,7 @@ def _is_writing(call: Run) -> bool:
 
 
 def prompts_of_answer(
-    calls: Sequence[LlamaIndexRun], answering: LlamaIndexRun | None, authors: authorship.Authors
+    calls: Sequence[LlamaIndexRun], answering: LlamaIndexRun | None, evidence: Evidence
 ) -> str | None:
     """Return the text of all prompts that the answer was written from; None if there was no model call.
 
@@ -82,11 +83,11 @@ def prompts_of_answer(
     Args:
         calls: the model calls outside of retrievers.
         answering: the call that wrote the answer.
-        authors: who wrote what.
+        evidence: tells which statements models made.
     """
     chosen = list(filter(_is_writing, calls))
     if answering is not None and len(calls) > len(chosen):
-        chosen += authorship.contributors(answering, calls, given_text, generated_text, authors.reached)
+        chosen += authorship.contributors(answering, calls, given_text, generated_text, evidence.reached)
     prompts = [given_text(call) for call in chosen]
     return "\n".join(prompts) if prompts else None
 

@@ -5,13 +5,13 @@ Nodes are read by attribute names: the classes are not imported, because importi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
 from rageval_hooks.integrations.capture import values
-from rageval_hooks.integrations.capture.authorship import WRITTEN_BY_MODEL, Authors
+from rageval_hooks.integrations.capture.evidence import WRITTEN_BY_MODEL, Evidence
 from rageval_hooks.integrations.capture.passages import (
     EarlierPassages,
     mark_dropped,
@@ -23,7 +23,6 @@ from rageval_hooks.integrations.capture.passages import (
     unique_passages,
 )
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.search_tools import classify_tool
 from rageval_hooks.integrations.capture.turns import end_of, of_kind, outside
 from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.integrations.llama_index.model_calls import prompts_of_answer
@@ -139,8 +138,7 @@ def passages_in_turn(
     runs: Sequence[LlamaIndexRun],
     calls: Sequence[LlamaIndexRun],
     answering: LlamaIndexRun | None,
-    search_tools: Collection[str],
-    authors: Authors,
+    evidence: Evidence,
 ) -> tuple[tuple[Passage, ...], Marks, dict[int, OfTool]]:
     """Return the passages of a turn, those of the answer's prompt first, and the marks of all that was retrieved.
 
@@ -148,34 +146,30 @@ def passages_in_turn(
         runs: the runs by start time.
         calls: the model calls outside of retrievers.
         answering: the call that wrote the answer.
-        search_tools: the setting of this name.
-        authors: who wrote what. What a model of the turn wrote is no passage.
+        evidence: tells what is evidence. What a model of the turn wrote is no passage.
 
     Returns:
         The passages, the marks, and by the identity of a tool's run what it found as text, or why that is no passage.
     """
     searched = [query for run in of_kind(runs, "retriever", "tool") for query in queries_of(run)]
 
-    def evidence(found: Iterable[Passage], at: int) -> list[Passage]:
-        found = list(found)
-        if not found or not authors.have_written(at):
-            return found
-        return [passage for passage in found if not authors.wrote(passage.text, at, searched)]
+    def unwritten(found: Iterable[Passage], at: int) -> list[Passage]:
+        return evidence.among(found, at, lambda: searched)
 
     answered_at = end_of(runs[0], runs[0].started_at) if answering is None else answering.started_at
     context_nodes, rebuilt_ids = _context_of(runs)
-    context = evidence(context_nodes, answered_at)
-    retrievals = [(run, evidence(run.nodes_after or (), answered_at)) for run in retrievals_of(runs)]
+    context = unwritten(context_nodes, answered_at)
+    retrievals = [(run, unwritten(run.nodes_after or (), answered_at)) for run in retrievals_of(runs)]
     # An application's steps, tools and functions may call a vector store themselves, search the web, or receive
     # documents from their caller. LlamaIndex's engines pass nodes with model output around, for example the answers
     # to sub-questions, so what is inside of them does not count.
     passed: list[Passage] = []
     steps = outside(of_kind(runs, *_STEPS), "query", "chat")
     for run in steps:
-        for value, at in ((arguments_of(run.input), run.started_at), (run.output, authors.found_at(run))):
-            passed += evidence(nodes_in(value), at)
+        for value, at in ((arguments_of(run.input), run.started_at), (run.output, evidence.found_at(run))):
+            passed += unwritten(nodes_in(value), at)
     candidates = unique_passages([*context, *chain.from_iterable(found for _, found in retrievals), *passed])
-    prompt = prompts_of_answer(calls, answering, authors)
+    prompt = prompts_of_answer(calls, answering, evidence)
     marks = {passage_key(passage): passage for passage in mark_seen(candidates, prompt)}
     passages = [with_mark(passage, marks) for passage in unique_passages(context)]
 
@@ -201,16 +195,16 @@ def passages_in_turn(
         if tool.has_search or any(tool in run.ancestors() for run, _ in retrievals):
             continue
         if nodes := nodes_in(tool.output):  # taken over above
-            own = evidence(nodes, authors.found_at(tool))
+            own = unwritten(nodes, evidence.found_at(tool))
             of_tools[id(tool)] = [with_mark(passage, marks) for passage in own]
             continue
         output = answer_of(tool.output)
         description = values.attribute_text(getattr(tool.instance, "metadata", None), "description")
         arguments = tool_arguments(tool.input)[1]
-        is_search, reason = classify_tool(search_tools, tool.name, description, arguments, output)
+        is_search, reason = evidence.tool_searches(tool.name, description, arguments, output)
         if is_search:
             results = _text_results_of(tool)
-            own = evidence(results, authors.found_at(tool))
+            own = unwritten(results, evidence.found_at(tool))
             found = [result for result in mark_seen(own, prompt) if result.in_prompt]
             of_tools[id(tool)] = WRITTEN_BY_MODEL if results and not own else found
             for outer in of_kind(tool.ancestors(), "tool") if found else ():
@@ -226,7 +220,7 @@ def passages_in_turn(
             inputs = [fields_of(value) for value in arguments_of(run.input).values()]
             given = {key: item for fields in inputs for key, item in fields.items()}
             results = results_in_fields(fields_of(run.output), given)
-            for result in mark_seen(evidence(results, authors.found_at(run)), prompt):
+            for result in mark_seen(unwritten(results, evidence.found_at(run)), prompt):
                 if result.in_prompt and not _is_among(result, passages):
                     passages.append(result)
     return tuple(passages), marks, of_tools

@@ -8,7 +8,7 @@ from typing import Any, cast
 from llama_index_instrumentation.span import active_span_id
 
 from rageval_hooks.integrations.capture import turns
-from rageval_hooks.integrations.capture.authorship import Authors
+from rageval_hooks.integrations.capture.evidence import Evidence
 from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.recent_searches import passages_before, question_in
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
@@ -38,9 +38,8 @@ def turn_from_events(
     runs: Sequence[LlamaIndexRun],
     *,
     every_step: bool = False,
-    search_tools: Collection[str] = (),
     earlier: EarlierTools | None = None,
-    authors: Authors | None = None,
+    evidence: Evidence | None = None,
     span: SpanReference | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Turn:
@@ -49,9 +48,8 @@ def turn_from_events(
     Args:
         runs: the runs by start time, the root first.
         every_step: keep every span as a step, not only retrievers, rerankers, model calls and tools.
-        search_tools: the setting of this name.
         earlier: what tools found in earlier turns.
-        authors: who wrote what, if other frameworks belong to the turn.
+        evidence: tells what is evidence, from the runs of all frameworks; None for these runs alone.
         span: the place of the turn in its trace.
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
@@ -62,8 +60,7 @@ def turn_from_events(
     answers = turns.outside(calls, "retriever", "reranker")
     returned = _returned_answer(root, runs)
     answering = model_calls.answering_call(root, answers, returned)
-    authors = authors or Authors(runs)
-    passages, marks, of_tools = passages_in_turn(runs, answers, answering, search_tools, authors)
+    passages, marks, of_tools = passages_in_turn(runs, answers, answering, evidence or Evidence(runs))
     if earlier is not None:
         passages = unique_passages((*passages, *earlier.passages_in(answering, runs)))
     asked_before: list[str] = []

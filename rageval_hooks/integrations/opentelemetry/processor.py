@@ -27,7 +27,8 @@ from rageval_hooks.integrations.capture.trace_context import is_claimed
 from rageval_hooks.integrations.opentelemetry import conventions as names
 from rageval_hooks.integrations.opentelemetry.facts import Facts
 from rageval_hooks.integrations.opentelemetry.spans import TracedSpan
-from rageval_hooks.integrations.opentelemetry.turn_building import NoTurn, TurnBuilder, builders_of, instrumentor_of
+from rageval_hooks.integrations.opentelemetry.turn_building import NoTurn, TurnBuilder, builders_of
+from rageval_hooks.integrations.opentelemetry.turn_spans import instrumentor_of
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.online.turn_context import TurnContext
@@ -273,7 +274,7 @@ class TurnSpanProcessor(SpanProcessor):
                 elif found.cause == "search_only":
                     _count(counts, "search_only", found.instrumentor)
                 continue
-            used.update(span_id for span_id in parts if builder.has(span_id))
+            used.update(span_id for span_id in parts if span_id in builder.spans)
             self._submit_turn(pipeline, counts, trace, found, builder)
         for span_id, part, context in trace.parts:
             if f"{span_id:016x}" not in used:
@@ -284,11 +285,12 @@ class TurnSpanProcessor(SpanProcessor):
     ) -> None:
         if turn.span is None:
             return
-        _count(counts, "turns", builder.instrumentor)
+        who = instrumentor_of(builder.spans.all)[0]
+        _count(counts, "turns", who)
         if not turn.passages:
-            _count(counts, "without_passages", builder.instrumentor)
+            _count(counts, "without_passages", who)
         for reason in list(turn.missing.values())[:1]:
-            self._warn_of_missing(builder.instrumentor, reason)
+            self._warn_of_missing(who, reason)
         live = trace.live.get(int(turn.span.span_id, 16))
         if live is None:
             return

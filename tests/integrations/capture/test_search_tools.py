@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.integrations.capture.search_tools import classify_tool, searches
+from rageval_hooks.integrations.capture.evidence import Evidence
+from rageval_hooks.integrations.capture.search_tools import searches
 from tests.integrations.capture.labelled_tools import FIRST, SECOND, TEXT, THIRD
 
 TOOLS = [*FIRST, *SECOND, *THIRD]
@@ -65,7 +66,7 @@ def test_rules(name: Any, description: Any, arguments: Any, result: Any, expecte
     ],
 )
 def test_the_setting_decides_first(search_tools: tuple[str, ...], expected: bool) -> None:
-    assert classify_tool(search_tools, "web_search", None, {"query": "pier"}, TEXT)[0] is expected
+    assert Evidence((), search_tools).tool_searches("web_search", None, {"query": "pier"}, TEXT)[0] is expected
 
 
 @pytest.mark.parametrize("value", [object(), {"x": {"y": [object()]}}, [[]], b"bytes", float("nan")])
