@@ -1,4 +1,4 @@
-"""Answers of judges: the JSON schema that is asked for, and from a model's text to a validated object.
+"""Answers of judges: the JSON schema and the nonce that are asked for, and from a model's text to a validated object.
 
 Models write line breaks, LaTeX and paths into JSON texts as they are, and single quotes around them. What the standard
 library rejects is read by ``json-repair``. That library also completes an answer that is cut off, drops what it cannot
@@ -10,21 +10,27 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.judges.prompts import Nonce
+from rageval_hooks.judges.prompts import with_last
 from rageval_hooks.runtime.jsonable import clean_text
+from rageval_hooks.turn import Message
 
 T = TypeVar("T", bound=BaseModel)
 Schema = dict[str, Any]
 
 NONCE_DESCRIPTION = "the code that the last message gives"
+_NONCE = 'Set the field "{name}" of the object to "{value}".'
+# A shorter object, such as {"score": 3}, may be an example in the prompt of a user's own metric and a right answer.
+_MIN_QUOTATION = 40
 
 # What providers accept in an enforced schema. Other keywords move to the description, where the model reads them, and
 # pydantic checks them in the answer.
@@ -169,6 +175,55 @@ def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[st
         bounds = ", ".join(f"{key}: {value}" for key, value in others.items())
         found["description"] = f"{schema.get('description', '')} ({bounds})".strip()
     return found
+
+
+# --------------------------------------------------------------------------- the nonce
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nonce:
+    """A code for each call, which the answer repeats, so that a quotation from a judged text is never the answer.
+
+    A judge that refuses to follow an injected instruction often quotes it, and the quotation may be a valid answer. No
+    author of a text can know the nonce. Its value is only in the last message: not in the schema, which providers
+    cache, and not in the key of the answer cache.
+
+    Attributes:
+        name: the field of the answer that repeats it.
+        value: the code.
+    """
+
+    name: str
+    value: str
+
+    @classmethod
+    def new(cls, name: str) -> Nonce:
+        """Draw a nonce: short enough for a small model to copy, and too long to guess."""
+        return cls(name=name, value=secrets.token_hex(4))
+
+    def ask_in(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Ask for the nonce at the end of the last message, so that the rest of the prompt stays the same."""
+        return with_last(messages, _NONCE.format(name=self.name, value=self.value))
+
+    def remove_from(self, answer: Any, prompt: str) -> dict[str, Any]:
+        """Return an answer without its nonce.
+
+        Args:
+            answer: the object.
+            prompt: the prompt without white space.
+
+        Raises:
+            ValueError: the answer does not repeat the nonce, or is a part of the prompt.
+        """
+        if not isinstance(answer, Mapping) or self.name not in answer:
+            raise ValueError(f"{self.name}: Field required")
+        if str(answer[self.name]).strip().casefold() != self.value:
+            raise ValueError(f"{self.name}: Input should be the one that the last message gives")
+        rest = {name: value for name, value in answer.items() if name != self.name}
+        text = "".join(json.dumps(rest, ensure_ascii=False, separators=(",", ":")).split())
+        if len(text) >= _MIN_QUOTATION and text in prompt:
+            raise ValueError("the object is part of the prompt")
+        return rest
 
 
 # --------------------------------------------------------------------------- parsing

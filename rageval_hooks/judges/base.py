@@ -29,7 +29,7 @@ output, or by the prompt only."""
 AnyMessage = Message | tuple[str, str] | Mapping[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Judgement(Generic[T]):
     """A judge's answer.
 

@@ -257,7 +257,8 @@ def _from_status(body: Mapping[str, Any], status: int, where: str, secrets: Sequ
         what += f" at {where}" if status == 404 else ""
     said = clean_message(message, secrets, prompt)
     error = kind(f"HTTP {status}: {what}: {said}" if said else f"HTTP {status}: {what}", status=status)
-    return CallFailure(error, retry, broken, status=status, parameter=str(body.get("param") or ""), text=said)
+    parameter = str(body.get("param") or "")
+    return CallFailure(error, retry=retry, broken=broken, status=status, parameter=parameter, text=said)
 
 
 def _error_object(error: BaseException) -> Mapping[str, Any]:

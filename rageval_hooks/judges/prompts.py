@@ -1,16 +1,12 @@
-"""The form of a judge's prompts: delimiters around untrusted texts, the nonce, and what is asked about the answer."""
+"""The form of a judge's prompts: delimiters around untrusted texts, and what is asked about the answer."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import secrets
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 from rageval_hooks.turn import Message
 
@@ -21,8 +17,7 @@ _SCHEMA = """Answer with one JSON object and nothing else: no introduction, no M
 The object must fit this JSON Schema:
 {schema}"""
 _REPAIR = """That answer cannot be used: {problem}.
-Give the answer again, complete and corrected, as one JSON object and nothing else. {nonce}"""
-_NONCE = 'Set the field "{name}" of the object to "{value}".'
+Give the answer again, complete and corrected, as one JSON object and nothing else."""
 
 _MAX_WRONG_ANSWER_LENGTH = 6000
 """Characters of an unusable answer that the request for a correction repeats."""
@@ -51,8 +46,6 @@ _HARMLESS = str.maketrans({"<": "‹", ">": "›", "[": "⟦", "]": "⟧"})
 
 # Before each line of a text without sentence keys, so that no line of it looks like a sentence with its key.
 _QUOTE = "> "
-# A shorter object, such as {"score": 3}, may be an example in the prompt of a user's own metric and a right answer.
-_MIN_QUOTATION = 40
 
 
 def estimated_tokens(text: str) -> float:
@@ -137,66 +130,21 @@ class Delimiters:
         )
 
 
-@dataclass(frozen=True)
-class Nonce:
-    """A code for each call, which the answer repeats, so that a quotation from a judged text is never the answer.
-
-    A judge that refuses to follow an injected instruction often quotes it, and the quotation may be a valid answer. No
-    author of a text can know the nonce. Its value is only in the last message: not in the schema, which providers
-    cache, and not in the key of the answer cache.
-
-    Attributes:
-        name: the field of the answer that repeats it.
-        value: the code.
-    """
-
-    name: str
-    value: str
-
-    @classmethod
-    def new(cls, name: str) -> Nonce:
-        """Draw a nonce: short enough for a small model to copy, and too long to guess."""
-        return cls(name, secrets.token_hex(4))
-
-    def ask_in(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Ask for the nonce at the end of the last message, so that the rest of the prompt stays the same."""
-        return _with_last(messages, _NONCE.format(name=self.name, value=self.value))
-
-    def remove_from(self, answer: Any, prompt: str) -> dict[str, Any]:
-        """Return an answer without its nonce.
-
-        Args:
-            answer: the object.
-            prompt: the prompt without white space.
-
-        Raises:
-            ValueError: the answer does not repeat the nonce, or is a part of the prompt.
-        """
-        if not isinstance(answer, Mapping) or self.name not in answer:
-            raise ValueError(f"{self.name}: Field required")
-        if str(answer[self.name]).strip().casefold() != self.value:
-            raise ValueError(f"{self.name}: Input should be the one that the last message gives")
-        rest = {name: value for name, value in answer.items() if name != self.name}
-        text = "".join(json.dumps(rest, ensure_ascii=False, separators=(",", ":")).split())
-        if len(text) >= _MIN_QUOTATION and text in prompt:
-            raise ValueError("the object is part of the prompt")
-        return rest
-
-
 def with_schema(messages: tuple[Message, ...], schema: str) -> tuple[Message, ...]:
     """Append the JSON schema to the last message, for models whose provider does not enforce it.
 
     Instructions about the answer come last, so that the prompts of a turn keep their common prefix.
     """
-    return _with_last(messages, _SCHEMA.format(schema=schema))
+    return with_last(messages, _SCHEMA.format(schema=schema))
 
 
-def with_repair(messages: tuple[Message, ...], answer: str, problem: str, nonce: Nonce) -> tuple[Message, ...]:
-    """Append the unusable answer and the request to correct it."""
+def correction(*, answer: str, problem: str) -> tuple[Message, ...]:
+    """Return an unusable answer and the request to correct it, as the messages after those of the prompt."""
     shown = answer if len(answer) <= _MAX_WRONG_ANSWER_LENGTH else f"{answer[:_MAX_WRONG_ANSWER_LENGTH]} […]"
-    request = _REPAIR.format(problem=problem, nonce=_NONCE.format(name=nonce.name, value=nonce.value))
-    wrong = Message(role="assistant", content=shown or "(no answer)")
-    return (*messages, wrong, Message(role="user", content=request))
+    return (
+        Message(role="assistant", content=shown or "(no answer)"),
+        Message(role="user", content=_REPAIR.format(problem=problem)),
+    )
 
 
 def without_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -208,7 +156,7 @@ def without_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     )
 
 
-def _with_last(messages: tuple[Message, ...], text: str) -> tuple[Message, ...]:
+def with_last(messages: tuple[Message, ...], text: str) -> tuple[Message, ...]:
     """Append a text to the last message, which is the user's, or as one."""
     last = messages[-1]
     if last.role != "user":

@@ -31,7 +31,14 @@ from rageval_hooks.errors import (
     JudgeUnavailableError,
     UnknownNameError,
 )
-from rageval_hooks.judges.answers import UnusableAnswerError, nonce_name, parse_answer, schema_json, strict_schema
+from rageval_hooks.judges.answers import (
+    Nonce,
+    UnusableAnswerError,
+    nonce_name,
+    parse_answer,
+    schema_json,
+    strict_schema,
+)
 from rageval_hooks.judges.base import (
     MAX_PROMPT_TOKENS,
     Admission,
@@ -47,7 +54,7 @@ from rageval_hooks.judges.base import (
 from rageval_hooks.judges.cache import CachedAnswer, JudgeCache, cache_key
 from rageval_hooks.judges.concurrency import PerLoop
 from rageval_hooks.judges.failures import CallFailure, Capabilities, classify_failure, clean_message
-from rageval_hooks.judges.prompts import Nonce, estimated_tokens, with_repair, with_schema, without_system
+from rageval_hooks.judges.prompts import correction, estimated_tokens, with_schema, without_system
 from rageval_hooks.judges.throttling import CircuitBreaker, Clock, RateLimiter
 from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 from rageval_hooks.runtime.jsonable import Data, Text
@@ -110,7 +117,7 @@ class CallPolicy(Data):
     price_per_1k: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JudgeRequest:
     """One request to a model.
 
@@ -310,13 +317,13 @@ class Question(Generic[T]):
         prompt = _text_of(self.messages)
         if (size := estimated_tokens(prompt)) > (limit := self.judge.max_prompt_tokens):
             raise JudgeTooLargeError(f"the prompt has about {size:,.0f} tokens, and max_prompt_tokens is {limit:,}")
-        # An unusable answer, and what is wrong with it.
-        wrong: tuple[str, str] | None = None
+        # An unusable answer, and the request to correct it.
+        repair: tuple[Message, ...] = ()
         # What the call reports if no further request is admitted.
         problem: JudgeError | None = None
         is_retry = False
         while True:
-            request = self._request(wrong)
+            request = self._request(repair)
             try:
                 outcome = await self._send_when_due(request)
             except JudgeError:
@@ -325,7 +332,7 @@ class Question(Generic[T]):
                     raise problem from None
                 raise
             self.retries += is_retry
-            self.repaired = wrong is not None
+            self.repaired = bool(repair)
             is_retry = False
             if isinstance(outcome, CallFailure):
                 # Each repetition lacks a parameter or a mode, so there is an end.
@@ -346,24 +353,35 @@ class Question(Generic[T]):
                 # A server that enforces a schema writes JSON only. An empty answer says nothing about the mode.
                 if not error.is_json and self.mode in _ENFORCED and outcome.text.strip():
                     self.judge.capabilities.lower(self.mode)
-                wrong = outcome.text, str(error)
+                repair = self.nonce.ask_in(correction(answer=outcome.text, problem=str(error)))
                 problem = JudgeAnswerError(f"the answer is not usable, and no second request was possible: {error}")
                 continue
             usage, cost = self.spent()
-            return Judgement(value, self.model, usage, self.response_id, cost, self.attempts, self.mode, self.repaired)
+            return Judgement(
+                value=value,
+                model=self.model,
+                usage=usage,
+                response_id=self.response_id,
+                cost=cost,
+                attempts=self.attempts,
+                mode=self.mode,
+                repaired=self.repaired,
+            )
 
-    def _request(self, wrong: tuple[str, str] | None) -> JudgeRequest:
+    def _request(self, repair: tuple[Message, ...]) -> JudgeRequest:
         # Some schemas cannot be enforced.
         modes = [mode for mode in self.judge.capabilities.modes if mode != "json_schema" or strict_schema(self.schema)]
         self.mode = modes[0]
         messages = self.messages if self.judge.capabilities.takes_system else without_system(self.messages)
         if self.mode not in _ENFORCED:
             messages = with_schema(messages, schema_json(self.schema))
-        messages = self.nonce.ask_in(messages)
-        if wrong is not None:
-            messages = with_repair(messages, *wrong, self.nonce)
-        parameters = self.judge.capabilities.parameters(self.parameters)
-        return JudgeRequest(messages, self.schema, self.mode, parameters, self.judge.policy.timeout)
+        return JudgeRequest(
+            messages=(*self.nonce.ask_in(messages), *repair),
+            schema=self.schema,
+            mode=self.mode,
+            parameters=self.judge.capabilities.parameters(self.parameters),
+            timeout=self.judge.policy.timeout,
+        )
 
     async def _send_when_due(self, request: JudgeRequest) -> JudgeReply | CallFailure:
         """Send one request once the circuit, the budget and the limits per minute let it pass.
@@ -532,7 +550,14 @@ class RemoteJudge(Judge):
                 # A cached answer costs nothing: a report must not add up what the first one cost.
                 nothing = Usage(input_tokens=0, output_tokens=0)
                 return Judgement(
-                    value, answer.model, nothing, answer.response_id, 0.0, attempts=0, mode=answer.mode, cached=True
+                    value=value,
+                    model=answer.model,
+                    usage=nothing,
+                    response_id=answer.response_id,
+                    cost=0.0,
+                    attempts=0,
+                    mode=answer.mode,
+                    cached=True,
                 )
         found = await self._ask(question)
         answer = CachedAnswer(

@@ -327,7 +327,7 @@ class Engine:
             ask = partial(compute_judged, metric, case)
             # A judge of the application may block its event loop, which must not hold back anything else.
             asked = await (ask() if self._judge_worker is None else asyncio.wrap_future(self._judge_worker.call(ask)))
-            found = [case.with_notice(result) for result in asked]
+            found = [*map(case.with_notice, asked)] if case.cut_notice else asked
         return [_over_budget(self._finisher.finish(result, spec, metric)) for result in found]
 
 

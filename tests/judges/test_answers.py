@@ -7,10 +7,10 @@ import re
 import pytest
 from pydantic import BaseModel
 
-from rageval_hooks.judges.answers import UnusableAnswerError, parse_answer
+from rageval_hooks.judges.answers import Nonce, UnusableAnswerError, parse_answer
 from rageval_hooks.judges.base import Message
 from rageval_hooks.judges.failures import Capabilities
-from rageval_hooks.judges.prompts import Nonce, without_system
+from rageval_hooks.judges.prompts import without_system
 
 
 class Verdict(BaseModel):
@@ -114,7 +114,7 @@ def test_a_correction_names_the_character(text: str, problem: str) -> None:
         good: bool
 
     with pytest.raises(UnusableAnswerError, match=re.escape(problem)):
-        parse_answer(text, Good, nonce=Nonce("nonce", "1a"))
+        parse_answer(text, Good, nonce=Nonce(name="nonce", value="1a"))
 
 
 def test_a_model_without_a_system_role_is_asked_in_one_message() -> None:

@@ -142,8 +142,8 @@ class JudgedTurn(TurnTexts):
         return self._framed("answer", self.sentences)
 
     def with_notice(self, result: Result) -> Result:
-        """Return a result that says that the judge has not seen all of the texts."""
-        if not self.cut_notice or not isinstance(result, Score):
+        """Return a result that says that the judge has not seen all of the texts; for a turn whose texts were cut."""
+        if not isinstance(result, Score):
             return result
         explanation = " ".join(filter(None, [result.explanation, f"({self.cut_notice})"]))
         return result.model_copy(
