@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rageval_hooks.guard.answers import answer_in, ending_chunk
 from rageval_hooks.guard.checking import Decider, GuardEvidence, GuardSteps, adrive, drive, passages_under
@@ -19,6 +19,13 @@ _ENDS: Final = frozenset(".!?…。！？｡．।॥؟۔։\n\r")
 
 _END: Final = object()
 """Comes after the last chunk of a stream."""
+
+
+class _Waiting(NamedTuple):
+    """A chunk that is held back, with its text."""
+
+    chunk: Any
+    text: str
 
 
 class GuardedStream:
@@ -42,7 +49,7 @@ class GuardedStream:
         self._is_shown_at_once = decider.options.on_fail == "flag"
         self._is_blocked = False
         self._has_shown = False
-        self._chunks: deque[tuple[Any, str]] = deque()
+        self._chunks: deque[_Waiting] = deque()
         self._shown = ""
         self._unchecked = ""
         self._checked = 0  # characters at the beginning of the waiting chunks that belong to checked sentences
@@ -83,13 +90,13 @@ class GuardedStream:
             known = self._evidence or GuardEvidence()
             self._evidence = replace(known, passages=(*known.passages, *found))
         text = answer_in(chunk, options.answer_keys) or ""
-        self._chunks.append((chunk, text))
+        self._chunks.append(_Waiting(chunk, text))
         self._unchecked += text
         if self._is_shown_at_once:
             return self._rest()
         free = []
-        while self._chunks and not self._chunks[0][1]:
-            free.append(self._chunks.popleft()[0])
+        while self._chunks and not self._chunks[0].text:
+            free.append(self._chunks.popleft().chunk)
         return free
 
     def _next_end(self, is_last: bool) -> int | None:
@@ -106,11 +113,11 @@ class GuardedStream:
         # Most chunks are in the middle of a sentence: splitting the text for each would take quadratic time.
         if self._is_shown_at_once or (not is_last and _ENDS.isdisjoint(text)):
             return whole
-        for (start, end), following in pairwise(sentence_spans(text)):
+        for (start, end), (next_start, _) in pairwise(sentence_spans(text)):
             sentence = text[start:end]
             # For example "Here is what I found:".
             if not sentence.rstrip(" *_").endswith(":") or find_facts(sentence, [(0, len(sentence))]):
-                return following[0]
+                return next_start
         return whole
 
     def _check(self, end: int, is_last: bool) -> GuardSteps[list[Any]]:
@@ -139,7 +146,7 @@ class GuardedStream:
         self._unchecked = self._unchecked[end:]
         self._checked += end
         shown = []
-        while self._chunks and len(self._chunks[0][1]) <= self._checked:
+        while self._chunks and len(self._chunks[0].text) <= self._checked:
             chunk, text = self._chunks.popleft()
             shown.append(chunk)
             self._checked -= len(text)

@@ -259,18 +259,19 @@ def _numbers(text: str, masked: str, taken: Set[int]) -> Iterator[Fact]:
     for quantity in quantities:
         for at in starts[bisect_left(starts, quantity.start) : bisect_left(starts, quantity.end)]:
             covering[at].append(quantity)
-    for start, end, forms, is_word, _, found in numbers:
+    for number in numbers:
+        start, end, forms, found = number.start, number.end, number.readings, number.measure
         raw = text[start:end]
         if start in inside or (end - 1) in inside or _NO_FACT.match(text, max(0, start - 3)):
             continue
         # "passage 2" and "Fig. 3" refer to the prompt or the page.
         if _REFERRING.search(text[max(0, start - _REFERRING_LENGTH) : start]) or _ENUMERATING.match(text, start):
             continue
-        if is_word and (forms[0] in _VAGUE or is_ordinal(raw) or _MAGNITUDE_ALONE.fullmatch(raw)):
+        if number.spelled and (forms[0] in _VAGUE or is_ordinal(raw) or _MAGNITUDE_ALONE.fullmatch(raw)):
             continue
         if len(forms[0]) < 3 and forms[0].isdigit() and int(forms[0]) <= _MAX_COUNTED:
             listed = _listed(text, start, end)
-            if int(forms[0]) in listed or (is_word and listed <= {0, 1} and _COUNTING.match(text, end)):
+            if int(forms[0]) in listed or (number.spelled and listed <= {0, 1} and _COUNTING.match(text, end)):
                 continue
         before = text[max(0, start - _CONVERTED_LENGTH) : start]
         if found.units and "(" in before and _CONVERTED.search(before):
@@ -280,7 +281,9 @@ def _numbers(text: str, masked: str, taken: Set[int]) -> Iterator[Fact]:
         years = [r for quantity in around for r in quantity.readings if r.dimension == YEAR]
         # "1870s" is not the year, and "over 2000" may be none.
         is_wide = any(r.high - r.low > 1 for r in years) or any(hedge_of(q, masked) for q in around if years)
-        fact = Fact(start, end, "number", raw, forms, (), found.units, written, around, masked)
+        fact = Fact(
+            start, end, "number", raw, forms, units=found.units, measure=written, quantities=around, source=masked
+        )
         is_decade = is_wide and any(value.dimension == YEAR and value.high - value.low > 1 for value in fact.values)
         yield fact._replace(forms=()) if is_decade else fact
 

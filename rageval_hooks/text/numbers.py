@@ -91,7 +91,7 @@ def is_ordinal(text: str) -> bool:
 @kept
 def find_numbers(text: str) -> Sequence[Number]:
     """Return the numbers of a text. "two hundred and five" and "1.5 million" are one number."""
-    return [Number(*number[:5], measure(text, number.start, number.end)) for number in _find_numbers(text)]
+    return [number._replace(measure=measure(text, number.start, number.end)) for number in _find_numbers(text)]
 
 
 def _find_numbers(text: str) -> Iterator[Number]:

@@ -162,7 +162,7 @@ def find_quantities(text: str) -> Sequence[Quantity]:
     for one, other in pairwise(numbers):
         counted, whole = _value(one), _value(other)
         if counted and whole and counted < whole <= 1_000 and _SHARE_GAP.fullmatch(text[one.end : other.start]):
-            share = Reading(SHARE, counted / whole, counted / whole)
+            share = _exactly(SHARE, counted / whole)
             units = measure(text, one.start, other.end)
             readings = (share, *_in_units(share, units.units))
             found.append(Quantity(one.start, max(other.end, units.end), readings))
@@ -171,8 +171,12 @@ def find_quantities(text: str) -> Sequence[Quantity]:
     return sorted([*found, *parts, *_sums(text, sorted(parts))])
 
 
+def _exactly(dimension: str, value: float) -> Reading:
+    return Reading(dimension, low=value, high=value)
+
+
 def _quantity(start: int, end: int, dimension: str, *values: float) -> Quantity:
-    return Quantity(start, end, tuple(Reading(dimension, value, value) for value in values))
+    return Quantity(start, end, tuple(_exactly(dimension, value) for value in values))
 
 
 def _value(number: Number) -> float | None:
@@ -205,7 +209,7 @@ def _clock_times(text: str) -> Iterator[Quantity]:
             yield _quantity(*found.span(), "time", whole)
             continue
         # "at 7 pm" for "at seven"
-        written = () if minutes or found["minute"] else (Reading(WRITTEN, hour, hour),)
+        written = () if minutes or found["minute"] else (_exactly(WRITTEN, hour),)
         yield time._replace(readings=(*time.readings, *written))
 
 
@@ -219,7 +223,7 @@ def _fractions(text: str) -> Iterator[Quantity]:
             continue
         value = number + _GLYPHS[glyph] if glyph else max(1, number) / FRACTIONS[part]
         value *= 10 ** MAGNITUDES.get((found["power"] or "").casefold(), 0)
-        share = Reading(WRITTEN if found["power"] else SHARE, value, value)
+        share = _exactly(WRITTEN if found["power"] else SHARE, value)
         units = measure(text, *found.span()).units
         # "a third party", "a fourth quarter" and "the second half" may be no share.
         is_sure = " of " in text[found.start() : found.end() + 4] or found["power"] or _hedge(text, found.start())
@@ -246,7 +250,7 @@ def _centuries(text: str) -> Iterator[Quantity]:
 
 def _roman_numbers(text: str) -> Iterator[Quantity]:
     for found in scan(_ROMAN, text):
-        value = Reading(WRITTEN, *[small_number(found["number"])] * 2)
+        value = _exactly(WRITTEN, small_number(found["number"]))
         yield Quantity(*found.span(), (value, value._replace(dimension=BARE)), "indefinite")
 
 
@@ -269,7 +273,7 @@ def _in_other_languages(text: str) -> Iterator[Quantity]:
         start, end = tokens[found.start].span[0], tokens[found.end - 1].span[1]
         # "eine" and "un" are articles.
         if found.value > 1 and text[start:end].replace(" ", "").isalpha() and not found.is_ordinal:
-            value = Reading(WRITTEN, found.value, found.value)
+            value = _exactly(WRITTEN, found.value)
             units = measure(text, start, end)
             bare = () if units.units else (value._replace(dimension=BARE),)
             yield Quantity(start, units.end, (value, *bare, *_in_units(value, units.units)))
@@ -313,39 +317,45 @@ def _of_number(text: str, number: Number, following: Number | None) -> Quantity:
         if values and kind == "number" and (more := _MORE.match(text, place)):
             added = _GLYPHS[more["glyph"]] if more["glyph"] else 1 / FRACTIONS[more["part"]]
             value = (values[0].low + added) * 10 ** MAGNITUDES.get(more["power"] or "", 0)
-            values, end, kind = [Reading(WRITTEN, value, value)], more.end(), "composed"
+            values, end, kind = [_exactly(WRITTEN, value)], more.end(), "composed"
             units = units if units.units else measure(text, number.start, end)
     if values and text.startswith((" dozen", "-dozen"), end):
-        values, end, kind = [Reading(WRITTEN, 12 * values[0].low, 12 * values[0].low)], end + 6, "composed"
+        values, end, kind = [_exactly(WRITTEN, 12 * values[0].low)], end + 6, "composed"
     if not units.units and following and _RANGE_GAP.fullmatch(text[end : following.start]):
         units = units._replace(units=following.measure.units)
     readings = [*values]
     if not units.units:
-        readings += [Reading(BARE, *value[1:]) for value in values]
+        readings += [value._replace(dimension=BARE) for value in values]
     for value in values if units.units else ():
         readings += _in_units(value, units.units)
     first = int(values[0].low) if values and values[0].low.is_integer() else -1
     if text[end : end + 2].lstrip("'’")[:1] == "s" or raw.endswith("s"):
         readings = [*_decades(text, number.start, first)] or readings
     elif not units.units and 1000 <= first <= 2100 and raw.isdigit():
-        readings.append(Reading(YEAR, first, first))
+        readings.append(_exactly(YEAR, first))
     # "0.5 of the members"
     if values and values[0].low < 1 and not units.units:
-        readings.append(Reading(SHARE, values[0].low, values[0].low, 1.0, values[0].step))
+        readings.append(_exactly(SHARE, values[0].low)._replace(step=values[0].step))
     if not 0 < first <= 24 and "." not in raw:
         return Quantity(number.start, max(end, units.end), tuple(readings), kind)
     is_hour = _BEFORE_HOUR.search(text[max(0, number.start - 9) : number.start]) or _AFTER_HOUR.match(text, end)
     if 0 < first <= 24 and (_HOUR_SIGN.match(text, end) or (is_hour and units.units <= HOURS)):
-        readings += (Reading(CLOCK, hour * 60 % 1440, hour * 60 % 1440) for hour in {first, first + 12} if hour <= 24)
+        readings += (_exactly(CLOCK, hour * 60 % 1440) for hour in {first, first + 12} if hour <= 24)
     elif is_hour and (time := _DOTTED_TIME.fullmatch(raw)):
-        readings.append(Reading(CLOCK, *[60 * int(time[1]) + int(time[2])] * 2))
+        readings.append(_exactly(CLOCK, 60 * int(time[1]) + int(time[2])))
     return Quantity(number.start, max(end, units.end), tuple(readings), kind)
 
 
 def _in_units(reading: Reading, units: Iterable[Unit]) -> Iterator[Reading]:
-    for dimension, factor, zero in units:
-        low, high = reading.low * factor + zero, reading.high * factor + zero
-        yield Reading(dimension, low, high, factor, reading.step * factor, reading.digits)
+    for unit in units:
+        yield Reading(
+            dimension=unit.dimension,
+            low=reading.low * unit.factor + unit.zero,
+            high=reading.high * unit.factor + unit.zero,
+            factor=unit.factor,
+            step=reading.step * unit.factor,
+            digits=reading.digits,
+        )
 
 
 def _decades(text: str, start: int, first: int) -> Iterator[Reading]:
@@ -360,7 +370,7 @@ def _decimal(number: str) -> Reading:
     """Return the value of a decimal with its precision."""
     whole, _, fraction = number.partition(".")
     step = 10.0 ** (-len(fraction) if fraction else len(whole) - len(whole.rstrip("0")))
-    return Reading(WRITTEN, float(number), float(number), 1.0, step, len((whole + fraction).strip("0")))
+    return _exactly(WRITTEN, float(number))._replace(step=step, digits=len((whole + fraction).strip("0")))
 
 
 def _indefinites(text: str, taken: set[int]) -> Iterator[Quantity]:
@@ -378,7 +388,7 @@ def _indefinites(text: str, taken: set[int]) -> Iterator[Quantity]:
         if units.units:
             kind: Kind = "composed" if more else "indefinite"
             end = more.end() if more else units.end
-            yield Quantity(found.start(), end, tuple(_in_units(Reading(WRITTEN, value, value), units.units)), kind)
+            yield Quantity(found.start(), end, tuple(_in_units(_exactly(WRITTEN, value), units.units)), kind)
 
 
 def _sums(text: str, parts: Sequence[Quantity]) -> Iterator[Quantity]:
@@ -387,7 +397,7 @@ def _sums(text: str, parts: Sequence[Quantity]) -> Iterator[Quantity]:
         if not _SUM_GAP.fullmatch(text[one.end : other.start]):
             continue
         readings = [
-            Reading(a.dimension, a.low + b.low, a.high + b.high, b.factor)
+            Reading(a.dimension, low=a.low + b.low, high=a.high + b.high, factor=b.factor)
             for a in one.readings
             for b in other.readings
             if a.dimension == b.dimension not in (WRITTEN, BARE, CLOCK, YEAR) and a.factor > b.factor
@@ -429,7 +439,7 @@ def with_precision(quantity: Quantity, text: str) -> tuple[Reading, ...]:
     has_unit = BARE not in dimensions and dimensions != {WRITTEN}
     stated = (reading for reading in quantity.readings if reading.dimension != BARE)
     accepted = (_accepted(reading, quantity.kind, hedge) for reading in stated)
-    return tuple(Reading(BARE, *r[1:]) if has_unit and r.dimension == WRITTEN else r for r in accepted)
+    return tuple(r._replace(dimension=BARE) if has_unit and r.dimension == WRITTEN else r for r in accepted)
 
 
 def hedge_of(quantity: Quantity, text: str) -> Hedge:

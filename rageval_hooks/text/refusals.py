@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.language import is_surely_english
@@ -144,7 +144,7 @@ def _all_say_nothing(response: str, least: int) -> bool:
     if is_english:
         return False
     rest = [(text, is_polite) for text, is_polite in zip(folded, polite, strict=True) if not _declines_elsewhere(text)]
-    return len(rest) < len(folded) and all(is_polite or _elsewhere()[1].match(text) for text, is_polite in rest)
+    return len(rest) < len(folded) and all(is_polite or _polite_elsewhere().match(text) for text, is_polite in rest)
 
 
 def _asks(sentence: str) -> bool:
@@ -159,7 +159,7 @@ def _asks(sentence: str) -> bool:
 
 def _declines_elsewhere(folded: str) -> bool:
     """Return True if a folded sentence declines in a language with one expression."""
-    return any(pattern.search(folded) and not but.search(folded) for pattern, but in _elsewhere()[0])
+    return any(one.declines.search(folded) and not one.but.search(folded) for one in _elsewhere())
 
 
 def _folded(sentence: str) -> str:
@@ -283,19 +283,29 @@ class _Language:
 
 _LANGUAGES: Final = [_Language(words) for words in _WORDS.values() if "negation" in words]
 
-_Elsewhere = tuple[list[tuple[re.Pattern[str], re.Pattern[str]]], re.Pattern[str]]
+
+class _Elsewhere(NamedTuple):
+    """How a sentence declines in a language with one expression, and the words after which it may not."""
+
+    declines: re.Pattern[str]
+    but: re.Pattern[str]
 
 
 @cache
-def _elsewhere() -> _Elsewhere:
-    """Return how sentences decline in other languages, and after which words they may not; and all their courtesies."""
+def _elsewhere() -> list[_Elsewhere]:
     found = []
     for code, words in _WORDS.items():
         if "declines" in words:
             # These scripts have no spaces between words.
             but = _any_of(words["but"]).replace(r"\b", "" if code in ("ja", "zh", "ko", "th") else r"\b")
-            found.append((re.compile(_folded("|".join(words["declines"]))), re.compile(_folded(but))))
-    return found, re.compile(_folded(rf"(?:{''.join(_WORDS['sentences']['polite'])})[^\d]*$"))
+            found.append(_Elsewhere(re.compile(_folded("|".join(words["declines"]))), re.compile(_folded(but))))
+    return found
+
+
+@cache
+def _polite_elsewhere() -> re.Pattern[str]:
+    """Return the courtesies of all these languages."""
+    return re.compile(_folded(rf"(?:{''.join(_WORDS['sentences']['polite'])})[^\d]*$"))
 
 
 _NEGATION_PARTS: Final = [word for language in _LANGUAGES for word in language.negations]

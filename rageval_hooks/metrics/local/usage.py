@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.prices import load_prices
@@ -134,7 +134,8 @@ class Cost(LocalMetric):
             value, how = usage.total_tokens / 1000 * rate, f"at {rate:g} USD / 1,000"
             return self._cost(value, usage, how, {"rate_per_1k": rate})
         total, names = 0.0, []
-        for used, model, provider in _priced_calls(analysis):
+        for call in _priced_calls(analysis):
+            model, provider = call.model, call.provider
             name, price = f"{model[:_MAX_NAME]} ({provider[:_MAX_NAME]})", None
             if not model:
                 reason = "the turn does not say which model was called"
@@ -145,7 +146,7 @@ class Cost(LocalMetric):
                 reason = 'the price list is not installed (pip install "rageval-hooks[prices]")'
             else:
                 reason = f"the price of {name} is not known"
-                price = load_prices().get(wait=analysis.wait)(used, model, provider=provider)
+                price = load_prices().get(wait=analysis.wait)(call.usage, model, provider=provider)
             if price is None:
                 return self.skip(f"{reason}: {_OTHERWISE}")
             total += price
@@ -161,17 +162,22 @@ class Cost(LocalMetric):
         )
 
 
-def _priced_calls(analysis: TurnAnalysis) -> list[tuple[Usage, str, str]]:
-    """Return tokens, model and provider of each model call with its own count, else all tokens as the answer's.
+class _PricedCall(NamedTuple):
+    """The tokens of a model call, with the names of its model and provider; an unknown name is empty."""
 
-    Unknown names are empty.
-    """
+    usage: Usage
+    model: str
+    provider: str
+
+
+def _priced_calls(analysis: TurnAnalysis) -> list[_PricedCall]:
+    """Return the model calls with their own counts, else all tokens as the answer's."""
     turn, usage = analysis.turn, analysis.usage
     llm_steps = [step for step in turn.steps if step.kind == "llm"]
-    calls = [(step.usage, step.model or "", step.provider or "") for step in llm_steps if step.usage]
+    calls = [_PricedCall(step.usage, step.model or "", step.provider or "") for step in llm_steps if step.usage]
     # An estimate of the turn as a whole, or a count of more than its steps show: they do not add up to it.
-    if calls and sum(used.total_tokens for used, _, _ in calls) == usage.total_tokens:
+    if calls and sum(call.usage.total_tokens for call in calls) == usage.total_tokens:
         return calls
     # The answer is written last: an earlier call may have used the same model of another provider.
     providers = [step.provider for step in llm_steps if step.model == turn.model and step.provider]
-    return [(usage, turn.model or "", providers[-1] if providers else "")]
+    return [_PricedCall(usage, turn.model or "", providers[-1] if providers else "")]
