@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from rageval_hooks.online.celery import FAILED_QUEUE, FORMAT, PROBE, TASK, celery_app
 from rageval_hooks.online.job import Job
-from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.online.stages import JobRun
+from rageval_hooks.online.pipeline import JobRun, Pipeline
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import shorten

@@ -131,7 +131,7 @@ class CeleryDispatcher:
         delivery: receives jobs that cannot be published.
     """
 
-    def __init__(self, settings: Settings, memory: Dispatcher, worker: Worker, delivery: Delivery) -> None:
+    def __init__(self, *, settings: Settings, memory: Dispatcher, worker: Worker, delivery: Delivery) -> None:
         self._settings = settings
         self._memory = memory
         self._worker = worker

@@ -49,19 +49,20 @@ class Delivery:
         counters: count results, and what goes wrong.
         privacy: what may leave the process.
         content: the texts that exporters may get.
-        on_evaluation: called with every evaluation.
         max_bytes: size of the turns that may wait for their export.
+        on_evaluation: called with every evaluation.
     """
 
     def __init__(
         self,
+        *,
         exporters: Sequence[Exporter],
         worker: Worker,
         counters: Counters,
         privacy: PrivacyPolicy,
         content: ContentPolicy,
-        on_evaluation: OnEvaluation | None,
         max_bytes: float,
+        on_evaluation: OnEvaluation | None = None,
     ) -> None:
         # Exporters of spans come first: score APIs wait until the spans have arrived.
         self._exporters = sorted(exporters, key=lambda exporter: not exporter.traces)

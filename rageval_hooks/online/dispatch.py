@@ -66,7 +66,7 @@ class ThreadDispatcher:
     """
 
     def __init__(
-        self, engine: Engine, worker: Worker, delivery: Delivery, settings: Settings, counters: Counters
+        self, *, engine: Engine, worker: Worker, delivery: Delivery, settings: Settings, counters: Counters
     ) -> None:
         self._engine = engine
         self._worker = worker

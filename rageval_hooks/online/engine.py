@@ -62,10 +62,10 @@ class LocalMetrics:
         started, computed = perf_counter(), _Computed()
         specs = sorted(job.metrics, key=lambda spec: self._catalog.find(spec).cost)
         models = [spec for spec in specs if self._catalog.find(spec).cost > Cost.RULES]
-        self._compute_all(specs[: len(specs) - len(models)], analysis, computed)
+        self._compute(specs[: len(specs) - len(models)], analysis, computed)
         if models:
             yield Priority.MODELS
-            self._compute_all(models, analysis, computed)
+            self._compute(models, analysis, computed)
         remaining = [name for name in job.names if name not in computed]
         return _evaluation(job, "inline", started, computed), job.only(remaining) if remaining else None
 
@@ -81,7 +81,7 @@ class LocalMetrics:
         # At last what waits for anything else that is loading, such as prices: it must not hold up the others.
         for waits in (False, True):
             for spec in [spec for spec in job.metrics if spec.name not in computed]:
-                self._compute_all([spec], analysis.patient() if waits else analysis, computed)
+                self._compute([spec], analysis.patient() if waits else analysis, computed)
                 yield Priority.LATE
         return _evaluation(job, stage, started, computed)
 
@@ -93,41 +93,42 @@ class LocalMetrics:
         for spec in self._catalog.specs:
             for analysis, computed in zip(analyses, found, strict=True):
                 if spec.name not in computed:
-                    self._compute_all([spec], analysis, computed)
+                    self._compute([spec], analysis, computed)
         names = [spec.name for spec in self._catalog.specs]
         return [
             [*verdict_first(result for name in names if name in computed for result in computed[name][0])]
             for computed in found
         ]
 
-    def _compute_all(self, specs: Iterable[MetricSpec], analysis: TurnAnalysis, computed: _Computed) -> None:
-        """Compute metrics, and add what they found and how long each took."""
+    def _compute(self, specs: Iterable[MetricSpec], analysis: TurnAnalysis, computed: _Computed) -> None:
+        """Compute the metrics that need not wait, and add what they found and how long each took."""
         # A metric of the user may call a chain; that is not a turn of the application.
         with suppressed():
             for spec in specs:
-                began = perf_counter()
-                results = self._compute(spec, analysis)
-                if results is not None:
-                    computed[spec.name] = results, perf_counter() - began
+                known, began = self._catalog.find(spec), perf_counter()
+                results: Sequence[Result]
+                if known.metric is None:
+                    results = [Skipped(name=spec.name, reason=known.problem, metric=spec.name)]
+                elif self._waits(known.metric, known.cost, analysis):
+                    continue
+                else:
+                    try:
+                        results = compute(known.metric, analysis)
+                        results = self._finisher.without_secrets(results, known.metric, analysis)
+                    except (ModelNotReadyError, OverBudgetError):
+                        continue
+                    results = [self._finisher.finish(result, spec, known.metric) for result in results]
+                computed[spec.name] = results, perf_counter() - began
 
-    def _compute(self, spec: MetricSpec, analysis: TurnAnalysis) -> Sequence[Result] | None:
-        """Compute one metric; None if it has to wait."""
-        known = self._catalog.find(spec)
-        metric = known.metric
-        if metric is None:
-            return [Skipped(name=spec.name, reason=known.problem, metric=spec.name)]
+    def _waits(self, metric: Metric, cost: Cost, analysis: TurnAnalysis) -> bool:
+        """Return True if a metric has to wait: for the judge, for time, or for a model."""
         # A judge takes seconds: its metrics always become a job.
         if metric.asks_judge:
-            return None
-        if analysis.must_stop or (analysis.deadline is not None and known.cost is Cost.PAIR_MODEL):
-            return None
-        if not analysis.wait and any(self._models.state(role) in ("idle", "loading") for role in metric.models):
-            return None
-        try:
-            results = self._finisher.without_secrets(compute(metric, analysis), metric, analysis)
-        except (ModelNotReadyError, OverBudgetError):
-            return None
-        return [self._finisher.finish(result, spec, metric) for result in results]
+            return True
+        deadline = analysis.deadline
+        if deadline is not None and (perf_counter() >= deadline or cost is Cost.PAIR_MODEL):
+            return True
+        return not analysis.wait and any(self._models.state(role) in ("idle", "loading") for role in metric.models)
 
 
 class Engine:

@@ -13,20 +13,25 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from opentelemetry.context import Context
 
 from rageval_hooks.budgets import SharedBudget
 from rageval_hooks.exporters.base import ContentPolicy, Exporter
 from rageval_hooks.online.build import Parts
+from rageval_hooks.online.celery import CeleryDispatcher
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.delivery import Delivery
-from rageval_hooks.online.engine import Engine
+from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
+from rageval_hooks.online.engine import PASSING_FAILURES, Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.preparation import Preparer
-from rageval_hooks.online.stages import TURN_POOL, EndedTurn, InlineStage, JobRun, Jobs
+from rageval_hooks.online.spool import SpoolDispatcher
+from rageval_hooks.online.spool_file import SpoolFile
+from rageval_hooks.online.stages import TURN_POOL, EndedTurn, InlineStage
 from rageval_hooks.online.turn_context import MetricSampler, TurnContext, TurnSelector
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting
 from rageval_hooks.runtime.fork import reset_in_child
@@ -35,7 +40,7 @@ from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import local_pool, on_pool_thread
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import judge_worker, shared_worker
-from rageval_hooks.score import Evaluation
+from rageval_hooks.score import Evaluation, metric_of
 from rageval_hooks.turn import Turn
 
 _logger = logging.getLogger(__name__)
@@ -46,6 +51,22 @@ _FLUSH_SHARE = 0.8
 
 _at_work: weakref.WeakSet[Pipeline] = weakref.WeakSet()
 """The pipelines of this process that have begun a turn. The threads end with the last of them."""
+
+
+class JobRun(NamedTuple):
+    """What became of a job of another process in one attempt.
+
+    Attributes:
+        evaluations: the results.
+        is_delivered: True if the exporters have delivered them.
+        rest: the job with the metrics that the judge could not answer now; no metrics if it answered all.
+        problem: why something is left; None if nothing is.
+    """
+
+    evaluations: list[Evaluation]
+    is_delivered: bool
+    rest: Job
+    problem: str | None
 
 
 class Pipeline:
@@ -100,18 +121,46 @@ class Pipeline:
             judge_worker=judge_worker(),
         )
         self._preparer = Preparer(self.metrics, self.models)
+        max_bytes = int(settings.queue_max_mb * 2**20)
         self._delivery = Delivery(
-            self.exporters,
-            worker,
-            counters,
-            self.privacy,
-            self.content,
-            parts.on_evaluation,
-            settings.queue_max_mb * 2**20,
+            exporters=self.exporters,
+            worker=worker,
+            counters=counters,
+            privacy=self.privacy,
+            content=self.content,
+            max_bytes=max_bytes,
+            on_evaluation=parts.on_evaluation,
         )
-        self._jobs = Jobs(self.engine, worker, self._delivery, counters, self.privacy, self.content, settings)
+        memory = ThreadDispatcher(
+            engine=self.engine, worker=worker, delivery=self._delivery, settings=settings, counters=counters
+        )
+        self._spool: SpoolDispatcher | None = None
+        self._dispatcher: Dispatcher = memory
+        if settings.dispatch == "celery":
+            self._dispatcher = CeleryDispatcher(
+                settings=settings, memory=memory, worker=worker, delivery=self._delivery
+            )
+        elif settings.dispatch == "spool":
+            self._dispatcher = self._spool = SpoolDispatcher(
+                engine=self.engine,
+                worker=worker,
+                delivery=self._delivery,
+                memory=memory,
+                open_file=partial(SpoolFile, settings),
+                queue_size=settings.queue_size,
+                max_bytes=max_bytes,
+            )
         self._inline = InlineStage(
-            self.engine, sampler, worker, self._delivery, self._jobs, counters, self.privacy, settings
+            engine=self.engine,
+            sampler=sampler,
+            worker=worker,
+            delivery=self._delivery,
+            memory=memory,
+            dispatcher=self._dispatcher,
+            counters=counters,
+            privacy=self.privacy,
+            content=self.content,
+            settings=settings,
         )
         self._failed_seen = 0
         self.reset_after_fork()
@@ -119,9 +168,9 @@ class Pipeline:
         if self.exporters:  # otherwise the exit has nothing to wait for
             # Jobs keep the delivery, also after the pipeline was dropped with its handler.
             EXIT_DRAIN.allow(self._delivery, settings.drain_timeout)
-        if self._jobs.spool is not None and settings.enabled:
+        if self._spool is not None and settings.enabled:
             _at_work.add(self)
-            self._jobs.spool.start()
+            self._spool.start()
 
     def reset_after_fork(self) -> None:
         """Start the child's threads with its first turn."""
@@ -257,15 +306,44 @@ class Pipeline:
         self._log.warn(what, "%s: %s [RAGEVAL-216]", what, type(error).__name__, error=error)
 
     def run_job(self, job: Job, undelivered: Sequence[Evaluation] = (), *, timeout: float, gives_up: bool) -> JobRun:
-        """Evaluate a job of another process here; see :meth:`rageval_hooks.online.stages.Jobs.run`."""
+        """Evaluate a job of another process here, and wait until the exporters have delivered its results.
+
+        Args:
+            job: the turn and its metrics.
+            undelivered: results of an earlier attempt, which are delivered first.
+            timeout: seconds that the exporters may take.
+            gives_up: True for the last attempt: failures of the judge that may pass are delivered, too.
+        """
         self._begin_work()
-        return self._jobs.run(job, undelivered, timeout=timeout, gives_up=gives_up)
+        parts, waiting = list(undelivered), dict[str, str]()
+
+        async def deliver(part: Evaluation) -> None:
+            passing = [result for result in part.failed if result.error_type in PASSING_FAILURES]
+            waiting.update((metric_of(result), result.reason) for result in passing)
+            if passing and not gives_up:
+                return
+            parts.append(part)
+            await self._delivery.deliver(part, job)
+
+        async def evaluate() -> None:
+            for part in undelivered:
+                await self._delivery.deliver(part, job, is_repeated=True)
+            await self.engine.evaluate(job, on_part=deliver, executor=local_pool(), stage="background")
+
+        self._worker.call(evaluate).result()
+        is_delivered = self._delivery.flush(timeout, reader="spool")
+        problem = next(iter(waiting.values()), None)
+        if not is_delivered:
+            problem = "the exporters could not deliver the scores"
+        # A judge metric that is tried again must not forget the verdict by which it was sampled.
+        known = job.decided(result for part in parts for result in part.results)
+        return JobRun(parts, is_delivered, known.only(waiting), problem)
 
     # -- lifecycle
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything is evaluated and delivered. Returns False if it was not, or not in time."""
-        return self._finish(timeout, self._jobs.dispatcher.flush)
+        return self._finish(timeout, self._dispatcher.flush)
 
     def _finish(self, timeout: float, finish_jobs: Callable[[float], bool]) -> bool:
         end = time.monotonic() + timeout
@@ -274,7 +352,7 @@ class Pipeline:
         done = finish_jobs(remaining(end)) and done
         done = self._delivery.flush(remaining(end)) and done
         # What has failed since the last flush: the turn, or the scores of a job, are missing.
-        failed = self._jobs.dispatcher.stats()["failed"] + self._counters.failed_turns()
+        failed = self._dispatcher.stats()["failed"] + self._counters.failed_turns()
         seen, self._failed_seen = self._failed_seen, failed
         return failed <= seen and done
 
@@ -287,7 +365,7 @@ class Pipeline:
         self.enabled = False
         timeout = self.settings.drain_timeout if timeout is None else timeout
         end = time.monotonic() + timeout
-        done = self._finish(timeout * _FLUSH_SHARE, self._jobs.dispatcher.shutdown)
+        done = self._finish(timeout * _FLUSH_SHARE, self._dispatcher.shutdown)
         # Half of what is left: a judge that hangs must not take the exporters' time.
         self.close_judge(remaining(end) / 2)
         done = self._delivery.shutdown(remaining(end)) and done
@@ -316,8 +394,8 @@ class Pipeline:
             **self._counters.snapshot(),
             "without_passages_by_reason": self._inline.missing_passages.by_reason(),
             "tool_results_left_out": self._inline.missing_passages.left_out(),
-            "queues": {"export": self._delivery.stats(), "evaluate": self._jobs.dispatcher.stats()},
-            "spool": self._jobs.spool.details() if self._jobs.spool else None,
+            "queues": {"export": self._delivery.stats(), "evaluate": self._dispatcher.stats()},
+            "spool": self._spool.details() if self._spool else None,
             "models": {role: self.models.state(role) for role in sorted(roles)},
             "exporters": self._delivery.exporter_stats(),
             "judge": None if self.judge is None else self.judge.stats(),

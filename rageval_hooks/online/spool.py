@@ -37,7 +37,6 @@ from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker
 from rageval_hooks.score import Evaluation, Failed, Result, Skipped, metric_of
-from rageval_hooks.settings import Settings
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -143,7 +142,7 @@ class SharedFile:
     """The file as an event loop uses it: all that is asked for meanwhile is one transaction, on another thread.
 
     Args:
-        settings: the file and its limits.
+        file: the file.
         worker: the background thread.
         counts: count errors.
         owner: claims jobs at the end of each transaction, and says when to look again. Not kept alive.
@@ -156,9 +155,9 @@ class SharedFile:
     """
 
     def __init__(
-        self, settings: Settings, worker: Worker, counts: Counter[str], owner: SpoolDispatcher, *, was_open: bool
+        self, *, file: SpoolFile, worker: Worker, counts: Counter[str], owner: SpoolDispatcher, was_open: bool
     ) -> None:
-        self._file = SpoolFile(settings)
+        self._file = file
         self._worker = worker
         self._counts = counts
         self._owner = weakref.ref(owner)
@@ -170,7 +169,7 @@ class SharedFile:
         self._postponed: list[_Request] = []
         self._serving: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.path = self._file.path
+        self.path, self.max_bytes, self.lease = file.path, file.max_bytes, file.lease
         self.size = (0, 0, 0)
         self.closed = False
 
@@ -459,23 +458,29 @@ class SpoolDispatcher:
         delivery: receives evaluations as they arrive, and flushes the exporters. They keep scores in memory for some
             seconds; a job that was removed when its scores were handed over would be lost with them.
         memory: evaluates jobs while the file cannot be used.
-        settings: the file and its limits.
+        open_file: makes the file, again after a fork.
+        queue_size: how many jobs may be in memory before they are stored.
+        max_bytes: the size of the jobs in memory.
     """
 
     def __init__(
         self,
+        *,
         engine: Engine,
         worker: Worker,
         delivery: Delivery,
         memory: Dispatcher,
-        settings: Settings,
+        open_file: Callable[[], SpoolFile],
+        queue_size: int,
+        max_bytes: int,
     ) -> None:
         self._engine = engine
         self._worker = worker
         self._delivery = delivery
         self._memory = memory
-        self._settings = settings
-        self._max_bytes = int(settings.queue_max_mb * 2**20)
+        self._open_file = open_file
+        self._queue_size = queue_size
+        self._max_bytes = max_bytes
         self._log = RateLimitedLogger(_logger)
         self._use_new_file()
         reset_in_child(self)
@@ -489,10 +494,12 @@ class SpoolDispatcher:
     def _use_new_file(self, *, was_open: bool = False, closed: bool = False) -> None:
         self._counts: Counter[str] = Counter()
         # Jobs that are not stored yet, and jobs that are being evaluated.
-        self._buffer = BoundedQueue("spool", self._settings.queue_size, self._max_bytes)
+        self._buffer = BoundedQueue("spool", self._queue_size, self._max_bytes)
         self._queue = BoundedQueue("evaluate", _CONCURRENT * 2)
         self._in_flight: dict[int, int] = {}
-        self._file = SharedFile(self._settings, self._worker, self._counts, self, was_open=was_open)
+        self._file = SharedFile(
+            file=self._open_file(), worker=self._worker, counts=self._counts, owner=self, was_open=was_open
+        )
         self._file.closed = closed
         self._takes_jobs = not closed
         self._evaluator = SpoolEvaluator(self._engine, self._delivery, self._file, self._counts)
@@ -601,7 +608,7 @@ class SpoolDispatcher:
             self._buffer.remove(len(text))
         self._counts[outcome] += 1
         if outcome == "refused":
-            reason = f"the spool is full: {self._settings.spool_max_mb:g} MB"
+            reason = f"the spool is full: {self._file.max_bytes / 2**20:g} MB"
             self._log.warn("full", "%s (%s); newer turns are not judged [RAGEVAL-403]", reason, self._file.path)
             self._refuse(job, "spool_full", reason)
         return True
@@ -647,7 +654,7 @@ class SpoolDispatcher:
     def next_look(self) -> float:
         """Seconds until the file is looked at again, if nobody asks for anything."""
         pauses = (self._evaluator.judge_pause.left, self._confirmations.pause.left)
-        return min(self._settings.spool_lease / 3, _REST_SECONDS, *filter(None, pauses))
+        return min(self._file.lease / 3, _REST_SECONDS, *filter(None, pauses))
 
     def claim(self, file: SpoolFile) -> list[StoredJob]:
         """Claim as many jobs as there is room for; not in the event loop."""

@@ -96,14 +96,16 @@ class SpoolFile:
 
     Attributes:
         path: the file.
+        max_bytes: the size beyond which new jobs are refused.
+        lease: the seconds for which a claim holds.
         process: identifies this process in the file.
         has_written: True if the latest transaction has changed something on the disk.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.path = Path(settings.spool_path).expanduser()
-        self._max_bytes = settings.spool_max_mb * 2**20
-        self._lease = settings.spool_lease
+        self.max_bytes = settings.spool_max_mb * 2**20
+        self.lease = settings.spool_lease
         self.process = uuid.uuid4().hex
         self.has_written = False
         self._database: sqlite3.Connection | None = None
@@ -162,7 +164,7 @@ class SpoolFile:
 
     def add(self, key: str, text: str) -> Outcome:
         """Store a job, given by its idempotency key and as JSON."""
-        if self.used_bytes() + len(text) > self._max_bytes:
+        if self.used_bytes() + len(text) > self.max_bytes:
             return "refused"
         cursor = self._run("INSERT OR IGNORE INTO jobs (key, origin) VALUES (:key, :me)", key=key)
         if not cursor.rowcount:
@@ -195,8 +197,8 @@ class SpoolFile:
                 "UPDATE jobs SET takeovers = takeovers + (owner IS NOT NULL), owner = :me, lease = :until, "
                 "lease_seconds = :lease WHERE id = :id",
                 id=job_id,
-                until=now + self._lease,
-                lease=self._lease,
+                until=now + self.lease,
+                lease=self.lease,
             )
             # As bytes: SQLite's own message about text that is not UTF-8 would quote it, and end the transaction.
             # Whoever reads the job as JSON finds out that the file was damaged.
@@ -213,8 +215,8 @@ class SpoolFile:
     def renew(self) -> None:
         """Renew the leases of this process, if that is due."""
         now = time.monotonic()
-        if now - self._renewed >= self._lease / 3:
-            self._run("UPDATE jobs SET lease = :until WHERE owner = :me", until=now + self._lease)
+        if now - self._renewed >= self.lease / 3:
+            self._run("UPDATE jobs SET lease = :until WHERE owner = :me", until=now + self.lease)
             self._renewed = now
 
     def keep(self, job: StoredJob, part: str, result: str) -> bool:

@@ -1,25 +1,22 @@
-"""The stages of a turn that has ended: it is built, its local metrics run, it is exported; the rest becomes a job."""
+"""What happens to a turn that has ended: it is built, local metrics run, it is exported; the rest becomes a job."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from rageval_hooks.exporters.base import ContentPolicy
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.online.celery import CeleryDispatcher
 from rageval_hooks.online.counters import CountedTurn, Counters, MissingPassages
 from rageval_hooks.online.delivery import Delivery
-from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
-from rageval_hooks.online.engine import PASSING_FAILURES, Engine
+from rageval_hooks.online.dispatch import Dispatcher
+from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.pending import DONE, PendingTurn
-from rageval_hooks.online.spool import SpoolDispatcher
 from rageval_hooks.online.turn_context import MetricSampler, TurnContext
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_multiprocessing_child
@@ -28,7 +25,7 @@ from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import Priority, Steps, local_pool, run_steps
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.worker import Worker
-from rageval_hooks.score import Evaluation, metric_of
+from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.tokens import with_estimated_usage
 from rageval_hooks.turn import Turn
@@ -70,129 +67,6 @@ class EndedTurn:
         return self.turn
 
 
-# --------------------------------------------------------------------------- jobs
-
-
-class JobRun(NamedTuple):
-    """What became of a job of another process in one attempt.
-
-    Attributes:
-        evaluations: the results.
-        is_delivered: True if the exporters have delivered them.
-        rest: the job with the metrics that the judge could not answer now; no metrics if it answered all.
-        problem: why something is left; None if nothing is.
-    """
-
-    evaluations: list[Evaluation]
-    is_delivered: bool
-    rest: Job
-    problem: str | None
-
-
-class Jobs:
-    """Sends what is left of turns to a dispatcher, and evaluates the jobs of other processes.
-
-    Args:
-        engine: evaluates jobs.
-        worker: the background thread.
-        delivery: receives evaluations.
-        counters: count jobs.
-        privacy: what may leave the process.
-        content: the texts that exporters may get.
-        settings: where jobs go.
-
-    Attributes:
-        dispatcher: carries the jobs.
-        spool: the dispatcher, if it is a spool; None otherwise.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        worker: Worker,
-        delivery: Delivery,
-        counters: Counters,
-        privacy: PrivacyPolicy,
-        content: ContentPolicy,
-        settings: Settings,
-    ) -> None:
-        self._engine = engine
-        self._worker = worker
-        self._delivery = delivery
-        self._counters = counters
-        self._privacy = privacy
-        self._content = content
-        self._log = RateLimitedLogger(_logger)
-        self._memory = ThreadDispatcher(engine, worker, delivery, settings, counters)
-        self.dispatcher: Dispatcher = self._memory
-        self.spool: SpoolDispatcher | None = None
-        if settings.dispatch == "celery":
-            self.dispatcher = CeleryDispatcher(settings, self._memory, worker, delivery)
-        elif settings.dispatch == "spool":
-            self.dispatcher = self.spool = SpoolDispatcher(engine, worker, delivery, self._memory, settings)
-
-    async def dispatch_and_export(self, evaluation: Evaluation, rest: Job | None, analysis: TurnAnalysis) -> None:
-        """Dispatch the rest of a turn's metrics, and export the turn before any of their scores.
-
-        Args:
-            evaluation: the inline results.
-            rest: the metrics that are left; None if there are none.
-            analysis: what this process has already computed for the turn.
-        """
-        jobs: dict[Dispatcher, Job] = {}
-        if rest is not None:
-            self._counters.add("deferred_metrics", len(rest.metrics))
-            rest = rest.model_copy(update={"content": self._content})
-            jobs[self.dispatcher] = rest
-            if self._privacy.active and self.dispatcher is not self._memory:
-                # A spool or a broker gets redacted texts only, and local scores are computed on the original ones.
-                local, judged = self._engine.split(rest)
-                jobs = {self.dispatcher: judged, self._memory: local}
-        refused = {
-            dispatcher: job
-            for dispatcher, job in jobs.items()
-            if job.metrics and not await dispatcher.submit(job, analysis=analysis)
-        }
-        self._delivery.export(evaluation)
-        for dispatcher, job in refused.items():
-            waiting = dispatcher.stats()["pending"]
-            self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped [RAGEVAL-201]", waiting)
-            self._delivery.skip(job, f"the queue is full: {waiting} turns wait for evaluation")
-
-    def run(self, job: Job, undelivered: Sequence[Evaluation], *, timeout: float, gives_up: bool) -> JobRun:
-        """Evaluate a job of another process here, and wait until the exporters have delivered its results.
-
-        Args:
-            job: the turn and its metrics.
-            undelivered: results of an earlier attempt, which are delivered first.
-            timeout: seconds that the exporters may take.
-            gives_up: True for the last attempt: failures of the judge that may pass are delivered, too.
-        """
-        parts, waiting = list(undelivered), dict[str, str]()
-
-        async def deliver(part: Evaluation) -> None:
-            passing = [result for result in part.failed if result.error_type in PASSING_FAILURES]
-            waiting.update((metric_of(result), result.reason) for result in passing)
-            if passing and not gives_up:
-                return
-            parts.append(part)
-            await self._delivery.deliver(part, job)
-
-        async def evaluate() -> None:
-            for part in undelivered:
-                await self._delivery.deliver(part, job, is_repeated=True)
-            await self._engine.evaluate(job, on_part=deliver, executor=local_pool(), stage="background")
-
-        self._worker.call(evaluate).result()
-        is_delivered = self._delivery.flush(timeout, reader="spool")
-        problem = next(iter(waiting.values()), None)
-        if not is_delivered:
-            problem = "the exporters could not deliver the scores"
-        # A judge metric that is tried again must not forget the verdict by which it was sampled.
-        known = job.decided(result for part in parts for result in part.results)
-        return JobRun(parts, is_delivered, known.only(waiting), problem)
-
-
 # --------------------------------------------------------------------------- the inline stage
 
 
@@ -211,37 +85,32 @@ class TurnPool:
         fits = len(sizes) < settings.queue_size and sum(sizes) + size <= settings.queue_max_mb * 2**20
         return not sizes or fits
 
-    def start(self, steps: Steps[None], size: int, now: float, deadline: float | None) -> PendingTurn:
-        """Start to evaluate a turn.
+    def pending(self, deadline: float | None) -> PendingTurn:
+        """Return what a caller of a turn may wait for: until a deadline, or not at all for None."""
+        is_awaited = deadline is not None and len(self._sizes) < _MAX_AWAITED
+        return PendingTurn(deadline if deadline is not None and is_awaited else time.perf_counter())
+
+    def start(self, steps: Steps[None], pending: PendingTurn, size: int) -> None:
+        """Start to evaluate a turn, whose steps end with :meth:`finish`.
 
         Args:
             steps: the work.
+            pending: what a caller waits for.
             size: bytes of the turn.
-            now: value of ``time.perf_counter()``.
-            deadline: until then a caller waits; None if none does.
         """
-        waits = deadline is not None and len(self._sizes) < _MAX_AWAITED
-        pending = PendingTurn(deadline if deadline is not None and waits else now)
-
-        def finish() -> None:
-            self._sizes.pop(pending, None)
-            pending.finish()
-
-        def all_steps() -> Steps[None]:
-            try:
-                yield from steps
-            finally:
-                finish()
-
         EXIT_DRAIN.add(self.wait, "capture", lambda: bool(self._sizes))
         EXIT_DRAIN.register()
         try:
             self._sizes[pending] = size
-            local_pool().run(all_steps(), Priority.ENDED, copy_context())
+            local_pool().run(steps, Priority.ENDED, copy_context())
         except BaseException:  # an interrupt, before or after the pool has taken the turn
-            finish()
+            self.finish(pending)
             raise
-        return pending
+
+    def finish(self, pending: PendingTurn) -> None:
+        """Let a turn go, and wake who waits for it."""
+        self._sizes.pop(pending, None)
+        pending.finish()
 
     def wait(self, timeout: float) -> bool:
         """Wait for the turns that the pool has now. Returns False if ``timeout`` seconds pass first."""
@@ -254,7 +123,7 @@ TURN_POOL = TurnPool()
 Export = Callable[[], Coroutine[None, None, None]]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class InlineStage:
     """Builds turns that have ended, runs the local metrics that fit into the budget, and has the turn exported.
 
@@ -263,9 +132,11 @@ class InlineStage:
         sampler: chooses the metrics of a turn.
         worker: the background thread.
         delivery: takes exports.
-        jobs: takes what is left.
+        memory: evaluates jobs in this process.
+        dispatcher: carries what is left of turns, as jobs.
         counters: count what became of turns.
         privacy: what may leave the process.
+        content: the texts that exporters may get.
         settings: the budget, and which turns are evaluated.
         typical_size: about how many bytes a turn has that is not built yet.
     """
@@ -274,9 +145,11 @@ class InlineStage:
     sampler: MetricSampler
     worker: Worker
     delivery: Delivery
-    jobs: Jobs
+    memory: Dispatcher
+    dispatcher: Dispatcher
     counters: Counters
     privacy: PrivacyPolicy
+    content: ContentPolicy
     settings: Settings
     typical_size: int = 0
 
@@ -302,49 +175,83 @@ class InlineStage:
         may_have_scores = may_have_scores and (ended.turn is None or self._has_scores(ended.turn))
         # Such a process may be terminated once the caller has its answer: it waits for the export too.
         in_child = is_multiprocessing_child()
-        if (in_child or may_have_scores) and TURN_POOL.has_room(size, self.settings):
-            now = time.perf_counter()
-            deadline = now + self.settings.inline_budget_ms / 1e3
-            waits = in_child or self.delivery.has_callback or (context is not None and context.caller_waits)
-            steps = self._on_pool(ended, context, begun, deadline)
-            return TURN_POOL.start(steps, size, now, deadline if waits else None)
-        if not self.delivery.submit(partial(self._on_worker, ended, context, begun), size):
-            begun.drop("queue_full")
-        return DONE
+        if not (in_child or may_have_scores) or not TURN_POOL.has_room(size, self.settings):
+            if not self.delivery.submit(partial(self._on_worker, ended, context, begun), size):
+                begun.drop("queue_full")
+            return DONE
+        deadline = time.perf_counter() + self.settings.inline_budget_ms / 1e3
+        waits = in_child or self.delivery.has_callback or (context is not None and context.caller_waits)
+        pending = TURN_POOL.pending(deadline if waits else None)
+        TURN_POOL.start(self._on_pool(ended, context, begun, deadline, pending), pending, size)
+        return pending
 
     def _on_pool(
-        self, ended: EndedTurn, context: TurnContext | None, begun: CountedTurn, deadline: float
+        self,
+        ended: EndedTurn,
+        context: TurnContext | None,
+        begun: CountedTurn,
+        deadline: float,
+        pending: PendingTurn,
     ) -> Steps[None]:
-        export = yield from self._evaluated(ended, context, begun, deadline)
-        if export is not None:
-            turn = ended.build()
-            if self.delivery.submit(export, turn.size):
-                begun.end(self._outcome(turn))
-            else:
-                begun.drop("queue_full")
-        # Such a process may end without notice once its function has returned.
-        if is_multiprocessing_child():
-            self.worker.flush(deadline - time.perf_counter())
+        try:
+            export = yield from self._evaluate(ended, context, begun, deadline)
+            if export is not None:
+                turn = ended.build()
+                if self.delivery.submit(export, turn.size):
+                    begun.end(self._outcome(turn))
+                else:
+                    begun.drop("queue_full")
+            # Such a process may end without notice once its function has returned.
+            if is_multiprocessing_child():
+                self.worker.flush(deadline - time.perf_counter())
+        finally:
+            TURN_POOL.finish(pending)
 
     def _on_worker(
         self, ended: EndedTurn, context: TurnContext | None, begun: CountedTurn
     ) -> Coroutine[None, None, None] | None:
         """Return the export of a turn whose metrics are all late; it is in the queue of exports already."""
-        export = run_steps(self._evaluated(ended, context, begun, deadline=time.perf_counter()))
+        export = run_steps(self._evaluate(ended, context, begun, deadline=time.perf_counter()))
         if export is None:
             return None
         begun.end(self._outcome(ended.build()))
         return export()
 
-    def _evaluated(
+    def _evaluate(
         self, ended: EndedTurn, context: TurnContext | None, begun: CountedTurn, deadline: float
     ) -> Steps[Export | None]:
-        """Build and evaluate a turn. Returns its export; None if that failed, which is counted."""
+        """Build a turn, and run the local metrics that fit before the deadline.
+
+        Returns:
+            What hands over the results and the rest; None if that failed, which is counted.
+        """
         what, cause = "a turn could not be built from what was recorded", "not_built"
         try:
             turn = ended.build()
             what, cause = "a turn could not be evaluated", "failed"
-            return (yield from self._evaluate(turn, context, deadline))
+            has_scores = self._has_scores(turn)
+            # Here and not at capture: counting tokens is work, and the caller should not wait for it.
+            turn = with_estimated_usage(turn)
+            self._note(turn)
+            trace_id = None if context is None else context.trace_id
+            job = self.engine.job(turn, self.sampler.names(trace_id) if has_scores else ())
+            analysis = self.engine.analyze(turn, deadline)
+            # What was computed while the model wrote is not computed twice.
+            for preparation in () if context is None else context.preparations:
+                preparation.cancel()
+                analysis.adopt(preparation.analysis)
+            evaluation, rest = yield from self.engine.local_steps(job, analysis)
+            rest = rest and self.sampler.choose(rest, trace_id, evaluation.results)
+            if has_scores:
+                self.delivery.call_back(evaluation)
+            if self.privacy.active:
+                # Here and not at capture: local scores are computed on the original texts.
+                redacted = {"turn": self.privacy.turn(turn)}
+                evaluation = evaluation.model_copy(update=redacted)
+                rest = rest and rest.model_copy(update=redacted)
+            if has_scores:
+                self.delivery.annotate(evaluation)
+            return partial(self._dispatch_and_export, self.counters.counted(evaluation), rest, analysis)
         # Also CancelledError, SystemExit and KeyboardInterrupt of the application's metrics and functions.
         except BaseException as error:
             self.counters.add("internal_errors")
@@ -352,37 +259,43 @@ class InlineStage:
             begun.drop(cause)
             return None
 
-    def _evaluate(self, turn: Turn, context: TurnContext | None, deadline: float) -> Steps[Export]:
-        """Run the local metrics that fit before the deadline. Returns what hands over the results and the rest."""
-        has_scores = self._has_scores(turn)
-        # Here and not at capture: counting tokens is work, and the caller should not wait for it.
-        turn = with_estimated_usage(turn)
+    def _note(self, turn: Turn) -> None:
+        """Note the size of a turn, and why it has no passages."""
         size = turn.size
         self.typical_size = int(self.typical_size + _WEIGHT * (size - self.typical_size)) if self.typical_size else size
         if not self.settings.evaluate_without_retrieval:
             self.missing_passages.note(turn)
-        trace_id = None if context is None else context.trace_id
-        job = self.engine.job(turn, self.sampler.names(trace_id) if has_scores else ())
-        analysis = self.engine.analyze(turn, deadline)
-        # What was computed while the model wrote is not computed twice.
-        for preparation in () if context is None else context.preparations:
-            preparation.cancel()
-            analysis.adopt(preparation.analysis)
-        evaluation, rest = yield from self.engine.local_steps(job, analysis)
-        rest = rest and self.sampler.choose(rest, trace_id, evaluation.results)
-        if has_scores:
-            self.delivery.call_back(evaluation)
-        if self.privacy.active:
-            # Here and not at capture: local scores are computed on the original texts.
-            redacted = {"turn": self.privacy.turn(turn)}
-            evaluation = evaluation.model_copy(update=redacted)
-            rest = rest and rest.model_copy(update=redacted)
-        if has_scores:
-            self.delivery.annotate(evaluation)
-        return partial(self.jobs.dispatch_and_export, self.counters.counted(evaluation), rest, analysis)
 
     def _has_scores(self, turn: Turn) -> bool:
         return turn.is_rag or self.settings.evaluate_without_retrieval
 
     def _outcome(self, turn: Turn) -> str:
         return "evaluated" if self._has_scores(turn) else "without_retrieval"
+
+    async def _dispatch_and_export(self, evaluation: Evaluation, rest: Job | None, analysis: TurnAnalysis) -> None:
+        """Dispatch the rest of a turn's metrics, and export the turn before any of their scores.
+
+        Args:
+            evaluation: the inline results.
+            rest: the metrics that are left; None if there are none.
+            analysis: what this process has already computed for the turn.
+        """
+        jobs: dict[Dispatcher, Job] = {}
+        if rest is not None:
+            self.counters.add("deferred_metrics", len(rest.metrics))
+            rest = rest.model_copy(update={"content": self.content})
+            jobs[self.dispatcher] = rest
+            if self.privacy.active and self.dispatcher is not self.memory:
+                # A spool or a broker gets redacted texts only, and local scores are computed on the original ones.
+                local, judged = self.engine.split(rest)
+                jobs = {self.dispatcher: judged, self.memory: local}
+        refused = {
+            dispatcher: job
+            for dispatcher, job in jobs.items()
+            if job.metrics and not await dispatcher.submit(job, analysis=analysis)
+        }
+        self.delivery.export(evaluation)
+        for dispatcher, job in refused.items():
+            waiting = dispatcher.stats()["pending"]
+            self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped [RAGEVAL-201]", waiting)
+            self.delivery.skip(job, f"the queue is full: {waiting} turns wait for evaluation")

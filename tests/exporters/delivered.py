@@ -13,5 +13,11 @@ from rageval_hooks.runtime.worker import shared_worker
 
 def delivery_to(exporter: Exporter, capture_content: bool | None = None) -> Delivery:
     """Return a delivery to one exporter, with the policy of the setting and of the environment."""
-    policy = ContentPolicy.build(capture_content)
-    return Delivery([exporter], shared_worker(), Counters(), NO_PRIVACY, policy, None, math.inf)
+    return Delivery(
+        exporters=[exporter],
+        worker=shared_worker(),
+        counters=Counters(),
+        privacy=NO_PRIVACY,
+        content=ContentPolicy.build(capture_content),
+        max_bytes=math.inf,
+    )

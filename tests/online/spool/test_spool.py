@@ -617,7 +617,7 @@ def test_a_dispatcher_that_is_dropped_looks_at_the_file_no_more(tmp_path: Path) 
     pipeline = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, InMemoryExporter())
     pipeline.submit(EndedTurn.of(turns(1)[0]))
     assert pipeline.flush(30)
-    dispatcher = weakref.ref(pipeline._jobs.spool)
+    dispatcher = weakref.ref(pipeline._spool)
     gc.disable()
     try:
         del pipeline
