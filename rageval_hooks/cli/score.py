@@ -159,8 +159,9 @@ def score(
     missing = sorted(name for name in scored.counts.names if not has_place(name))
     if missing and columns == "open-rag-eval":
         typer.echo(f"not in the columns of open-rag-eval, only in .jsonl or native columns: {', '.join(missing)}")
-    # Without a single score the output is of no use; the reason of the first result explains it.
-    if not scored.counts.results["scored"]:
+    # Without a single score the output is of no use; the reason of the first result explains it. A verdict without a
+    # number, such as "declined", is a result.
+    if not scored.counts.results["scored"] and not scored.counts.verdicts:
         say(f"no scores were produced; the first result: {scored.counts.why_not}")
         raise typer.Exit(2)
     # Continuous integration must not take a file without judgements for a finished one.

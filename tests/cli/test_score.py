@@ -273,6 +273,7 @@ class TestWhatIsWrong:
         assert "0 scores, 6 skipped, 0 failed" in result.stdout
         assert result.stderr.startswith("rageval-hooks: no scores were produced; the first result: hhem: ")
 
+    @pytest.mark.parametrize("metrics", [(), ("--metrics", "verdict")], ids=["default metrics", "the verdict alone"])
     @pytest.mark.parametrize(
         ("row", "columns"),
         [
@@ -281,14 +282,24 @@ class TestWhatIsWrong:
         ],
         ids=["rows of another tool", "records"],
     )
-    def test_no_turn_can_be_evaluated(self, row: dict[str, Any], columns: str, tmp_path: Path) -> None:
+    def test_no_turn_can_be_evaluated(
+        self, row: dict[str, Any], columns: str, metrics: tuple[str, ...], tmp_path: Path
+    ) -> None:
         """The message has the cause, and the columns that may have been meant; the exit status is 1."""
         file, output = write_lines(tmp_path / "in.jsonl", [row]), tmp_path / "out.jsonl"
-        result = run("score", str(file), *LEXICAL, "-o", str(output), status=1)
+        result = run("score", str(file), *LEXICAL, *metrics, "-o", str(output), status=1)
 
         expected = f"rageval-hooks: not one turn could be evaluated: 1 no_passages{columns.format(file)}\n"
         assert result.stderr == expected
         assert len(values(output)) == 1
+
+    def test_verdicts_without_a_number(self, tmp_path: Path) -> None:
+        """Answers that decline are a result, though none of them has a score."""
+        row = {"query": "When?", "response": "I don't know.", "contexts": ["The pier was opened in 2019."]}
+        file, output = write_lines(tmp_path / "in.jsonl", [row]), tmp_path / "out.jsonl"
+        result = run("score", str(file), *LEXICAL, "--metrics", "verdict", "-o", str(output))
+
+        assert result.stdout.startswith("verdict: 1 declined (100%)")
 
     def test_a_judge_that_knows_no_answer(self, file: Path) -> None:
         """The command stops, and says how to resume."""

@@ -92,7 +92,7 @@ def read_questions(
     for line in source.notes:
         note(line)
     # Only the first rows are checked: a later row without a question is a bad row.
-    sample = [] if any(map(holds_turn, source.sample)) else source.sample
+    sample = [row for row in source.sample if not holds_turn(row)]
     columns = find_columns(f"{path}: ", sample, ("query",), options.columns)
     for row in source:
         if isinstance(row, BadRow):

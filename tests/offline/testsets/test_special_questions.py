@@ -219,6 +219,22 @@ def test_rows_that_are_no_question(tmp_path: Path) -> None:
     assert [(row.line, row.reason) for row in bad] == [(2, "the question is empty")]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_records_and_rows_in_one_test_set(tmp_path: Path, order: int) -> None:
+    """Each is read as what it is: a team may add its own questions to a file of records."""
+    rows = [
+        {"rageval_record": 1, "id": "a", "turn": {"query": "How wide is it?", "reference": "9 m"}},
+        {"question": "How high is it?", "ground_truth": "3 m"},
+    ]
+    path = tmp_path / "set.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[::order]))
+    questions, bad = read_questions(path)
+
+    expected = [("How wide is it?", "9 m"), ("How high is it?", "3 m")][::order]
+    assert [(question.question, question.reference) for question in questions] == expected
+    assert bad == []
+
+
 @pytest.mark.parametrize(
     ("column", "value", "expected"),
     [
