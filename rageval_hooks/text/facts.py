@@ -151,8 +151,10 @@ def _new_facts(text: str, sentences: Sequence[Span]) -> list[Fact]:
     facts = _values(text, masked)
     # Names come last: "March 5, 2019" is no name, and "GB" in "5 GB" is none.
     names = list(_names(blank(masked, ((fact.start, fact.measure_end) for fact in facts)), sentences))
-    own = {found["letters"] for found in scan(_ALIAS_BEHIND, masked) if _abbreviates(found["letters"], found["name"])}
-    names = [name for name in names if name.text.removesuffix("s") not in own]
+    if names and " (" in masked:
+        aliases = scan(_ALIAS_BEHIND, masked)
+        own = {found["letters"] for found in aliases if _abbreviates(found["letters"], found["name"])}
+        names = [name for name in names if name.text.removesuffix("s") not in own]
     if names and language_of(text) == _CAPITALISED_NOUNS:
         names = [name for name in names if any(map(str.isupper, name.text[1:])) and " " not in name.text]
     return sorted([*facts, *names])

@@ -33,8 +33,8 @@ _READINGS: Final = (
     (re.compile(r"\b(there (?:is|are|was|were)) no\b"), r"\1 not"),
     (re.compile(r"\Aneither (.*) nor\b"), r"not \1 and"),
 )
-# What every sentence has that a reading changes; "no" is in "not" and "cannot", too.
-_HINTS: Final = ("no", "n't", "cant", "never", "neither", "yes,")
+# Every sentence that a reading changes has one of these.
+_HINTS: Final = ("n't", "cannot", "cant", "never", "no longer", "there ", "neither", "yes,", "no,")
 _WORD: Final = re.compile(r"[^\W_]+(?:[.,'][^\W_]+)*")
 _LEFT_OUT: Final = frozenset("not do does did a an any either".split())
 # "not only" and "not until 8" deny something else, and two negations may say the same as none.
@@ -87,7 +87,7 @@ def find_reversals(
     # Few sentences have all their words in one passage, and few passages need to be read for them.
     near = {number for stems in said for number, (_, keys) in enumerate(passages) if _plain(stems) <= keys}
     has_negation = any(one.denied for same in said.values() for one in same)
-    if not has_negation and not any(_may_deny(passages[number][0].lower().replace("’", "'")) for number in near):
+    if not has_negation and not any(map(_may_deny, (passages[number][0] for number in near))):
         return
     read = {number: _statements(passages[number][0], sentence_spans(passages[number][0])) for number in sorted(near)}
     for stems, statements in said.items():
@@ -108,7 +108,7 @@ def _statements(text: str, spans: Iterable[Span]) -> dict[tuple[str, ...], list[
         if end - start > _MAX_CHARACTERS or text[end - 1] == "?":
             continue
         sentence = text[start:end].lower().replace("’", "'")
-        if _may_deny(sentence):
+        if _is_changed(sentence):
             for pattern, reading in _READINGS:
                 sentence = pattern.sub(reading, sentence)
         every = _WORD.findall(sentence)
@@ -121,8 +121,13 @@ def _statements(text: str, spans: Iterable[Span]) -> dict[tuple[str, ...], list[
     return found
 
 
-def _may_deny(text: str) -> bool:
-    """Return True if a text in lower case may have a negation."""
+def _may_deny(passage: str) -> bool:
+    text = passage.lower().replace("’", "'")
+    return "not" in text or _is_changed(text)
+
+
+def _is_changed(text: str) -> bool:
+    """Return True if a text in lower case may be read in another way than it is written."""
     return any(map(text.__contains__, _HINTS))
 
 
