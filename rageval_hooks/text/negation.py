@@ -63,6 +63,20 @@ class Statement(NamedTuple):
     did: bool
 
 
+class Reversal(NamedTuple):
+    """A sentence of a response that denies what a passage says, or says what it denies.
+
+    Attributes:
+        sentence: the sentence.
+        passage: the number of the passage.
+        other: the passage's sentence.
+    """
+
+    sentence: Span
+    passage: int
+    other: Span
+
+
 def negates(sentence: str) -> bool:
     """Return True if a sentence has a negation, or answers "No,"."""
     return _NEGATION.search(sentence) is not None or _NO.match(sentence) is not None
@@ -70,7 +84,7 @@ def negates(sentence: str) -> bool:
 
 def find_reversals(
     response: str, sentences: Sequence[Span], passages: Sequence[tuple[str, Set[str]]]
-) -> Iterator[tuple[Span, int, Span]]:
+) -> Iterator[Reversal]:
     """Yield the sentences of a response that deny what a passage says, or say what it denies.
 
     A sentence that another passage repeats as it is, is not among them.
@@ -79,9 +93,6 @@ def find_reversals(
         response: the response.
         sentences: its sentences.
         passages: the text of each passage, and the keys of its words.
-
-    Yields:
-        The sentence, the number of the passage, and the passage's sentence.
     """
     said = _statements(response, sentences)
     # Few sentences have all their words in one passage, and few passages need to be read for them.
@@ -95,7 +106,8 @@ def find_reversals(
         for one in statements:
             alike = [(number, other) for number, other in same if _same_words(one, other)]
             if alike and all(other.denied != one.denied for _, other in alike):
-                yield one.span, alike[0][0], alike[0][1].span
+                number, other = alike[0]
+                yield Reversal(one.span, number, other.span)
 
 
 def _statements(text: str, spans: Iterable[Span]) -> dict[tuple[str, ...], list[Statement]]:

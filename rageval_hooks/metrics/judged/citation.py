@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import BaseModel, WithJsonSchema
 from pydantic import Field as Described
@@ -57,8 +57,16 @@ Pairs: {pairs}
 Give each of these pairs exactly once."""
 
 
-def citation_scores(parts: Sequence[Mapping[object, float | None]]) -> tuple[float, float, float]:
-    """Return weighted precision, weighted recall and their harmonic mean.
+class CitationScores(NamedTuple):
+    """Weighted precision, weighted recall and their harmonic mean."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+def citation_scores(parts: Sequence[Mapping[object, float | None]]) -> CitationScores:
+    """Return the scores of a response's citations.
 
     Args:
         parts: per part of the response, the support of each key that it cites: 1, 0.5 or 0; None for a key that no
@@ -81,7 +89,7 @@ def citation_scores(parts: Sequence[Mapping[object, float | None]]) -> tuple[flo
     precision = _mean([_mean(values) for values in by_key.values()])
     recall = _mean(recalls)
     both = precision + recall
-    return precision, recall, 2 * precision * recall / both if both else 0.0
+    return CitationScores(precision, recall, f1=2 * precision * recall / both if both else 0.0)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -190,14 +198,15 @@ class Citation(JudgeMetric):
         explanation = "\n".join(lines)
         values = citation_scores([{key.identity: support for key, support in keys} for _, keys in parts])
         results: list[Result] = []
-        for definition, value in zip(self.scores, values, strict=True):
-            name = definition.name
+        for name, value in values._asdict().items():
             if answers.judgements:
                 judgement = combined(answers.calls)
-                score = self.judged(value, judgement, name=name, explanation=explanation, metadata=metadata)
+                score = self.judged(
+                    value, judgement, name=f"citation.{name}", explanation=explanation, metadata=metadata
+                )
             else:
                 # Every citation is made up, so the judge was not asked.
-                score = self.score(value, name, explanation=explanation, metadata=metadata)
+                score = self.score(value, f"citation.{name}", explanation=explanation, metadata=metadata)
             results.append(score)
         return results
 

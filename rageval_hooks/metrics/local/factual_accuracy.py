@@ -45,11 +45,11 @@ class EntityConsistency(GroundingMetric):
         """Return the share; skipped if the response has no entities, or is not in English."""
         if analysis.response_language:
             return self.skip(f"language {analysis.response_language}: named entities are found in English")
-        found, missing = analysis.entity_support
-        if not found and not missing:
+        found, missing = entities = analysis.entity_support
+        if entities.share is None:
             return self.skip("the response has no named entities")
         return self.score(
-            len(found) / (len(found) + len(missing)),
+            entities.share,
             model=analysis.models.nlp().name,
             explanation=f"not in the context: {', '.join(missing)}" if missing else "all entities are in the context",
             metadata={"found": list(found), "missing": list(missing)},
@@ -84,11 +84,11 @@ class FactualAccuracy(GroundingMetric):
         grounding = analysis.semantic_grounding
         if grounding is None:
             return self.skip(NO_WORDS)
-        found, missing = analysis.entity_support
+        entities = analysis.entity_support
         # In the lexical tier both are "lexical", which is named once.
         model = ", ".join(dict.fromkeys((analysis.models.nlp().name, analysis.models.embedder().name)))
         # A share of no entities is undefined. To count it as 1 would reward answers without names.
-        if not found and not missing:
+        if entities.share is None:
             language = analysis.response_language
             why = (
                 f"language {language}: entities are found in English"
@@ -96,11 +96,10 @@ class FactualAccuracy(GroundingMetric):
                 else "no named entities in the response"
             )
             return self.score(self.value_of(grounding), model=model, explanation=f"{why}: semantic grounding alone")
-        share = len(found) / (len(found) + len(missing))
-        value = self.grounding_weight * grounding + (1 - self.grounding_weight) * share
-        explanation = f"semantic grounding {grounding:.2f}, entity consistency {share:.2f}"
-        if missing:
-            explanation += f"; not in the context: {', '.join(missing)}"
+        value = self.grounding_weight * grounding + (1 - self.grounding_weight) * entities.share
+        explanation = f"semantic grounding {grounding:.2f}, entity consistency {entities.share:.2f}"
+        if entities.missing:
+            explanation += f"; not in the context: {', '.join(entities.missing)}"
         return self.score(self.value_of(value), model=model, explanation=explanation)
 
     def value_of(self, accuracy: float) -> float:

@@ -98,13 +98,12 @@ class AnswersQuestion(LocalMetric):
         found = analysis.answers_question
         if found is None:
             return self.skip("the query has no words that could be compared")
-        value, lacking = found
-        reasons = []
+        value, reasons = found.probability, []
         if kind := _lacking_kind(analysis):
             value = min(value, _OTHER_KIND)
             reasons.append(f"the question asks for {kind}, and the answer has none")
-        if lacking:
-            reasons.append(f"neither the answer nor its evidence has {', '.join(lacking[:_MAX_NAMED])}")
+        if found.lacking:
+            reasons.append(f"neither the answer nor its evidence has {', '.join(found.lacking[:_MAX_NAMED])}")
         model = analysis.models.embedder(wait=analysis.wait).name
         return self.score(value, model=model, explanation="; ".join(reasons) or None)
 

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rageval_hooks.errors import InputTooLargeError, ModelUnavailableError, OverBudgetError
 from rageval_hooks.metrics.support.computed import Computed, find_computed
@@ -81,6 +81,26 @@ class FactSupport:
     def unsupported(self) -> tuple[Fact, ...]:
         """All that the score counts."""
         return self.missing + self.contradicted
+
+
+class EntitySupport(NamedTuple):
+    """The named entities of a response that the passages of the prompt have, and those that they do not have."""
+
+    found: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def share(self) -> float | None:
+        """The share of those that the passages have; None without entities."""
+        number = len(self.found) + len(self.missing)
+        return len(self.found) / number if number else None
+
+
+class AnswerFit(NamedTuple):
+    """The probability that a response answers the query, and the words of the query that it lacks."""
+
+    probability: float
+    lacking: list[str]
 
 
 class TurnAnalysis(TurnTexts):
@@ -417,8 +437,8 @@ class TurnAnalysis(TurnTexts):
         return [] if fit is None else [*map(fit.of_passage, self._fit_passages)]
 
     @cached_property
-    def answers_question(self) -> tuple[float, list[str]] | None:
-        """The probability that the response answers the query, and the words of the query that it lacks.
+    def answers_question(self) -> AnswerFit | None:
+        """How well the response answers the query.
 
         None for a query with too few words to compare. Raises as :attr:`passage_fits` does.
         """
@@ -429,7 +449,8 @@ class TurnAnalysis(TurnTexts):
         passages = [self._fit_passages[position] for position in self.prompt_positions]
         vectors = whole if isinstance(whole, Embedding) else None
         found, lacking = fit.of_response(said, self.response.lines, vectors, passages, self.pause)
-        return answer_probability(found, [self.passage_fits[position] for position in self.prompt_positions]), lacking
+        fits = [self.passage_fits[position] for position in self.prompt_positions]
+        return AnswerFit(answer_probability(found, fits), lacking)
 
     @cached_property
     def _fit_passages(self) -> list[FitPassage]:
@@ -451,7 +472,7 @@ class TurnAnalysis(TurnTexts):
         texts = [passage.text for passage in self.prompt_passages]
         passages = [(text, index.facts.keys) for text, index in zip(texts, self.prompt_indexes, strict=True)]
         found = find_reversals(self.response.stated, [line.span for line in self.response.lines], passages)
-        return {span: texts[passage][start:end] for span, passage, (start, end) in found}
+        return {one.sentence: texts[one.passage][slice(*one.other)] for one in found}
 
     @cached_property
     def semantic_grounding(self) -> float | None:
@@ -476,8 +497,8 @@ class TurnAnalysis(TurnTexts):
         return [] if self.response_language else nlp.entities(self.response.said, self.pause)
 
     @cached_property
-    def entity_support(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The response's named entities that the passages of the prompt have, and those that they do not have.
+    def entity_support(self) -> EntitySupport:
+        """Which named entities of the response the passages have.
 
         Raises:
             InputTooLargeError: the response or the passages have too many characters.
@@ -488,7 +509,7 @@ class TurnAnalysis(TurnTexts):
         kinds = {entity.text: entity.kind for entity in reversed(self.entities)}
         texts = dict.fromkeys(entity.text for entity in self.entities)
         found = tuple(text for text in texts if entity_supported(text, kinds[text], self.prompt_facts))
-        return found, tuple(text for text in texts if text not in found)
+        return EntitySupport(found, tuple(text for text in texts if text not in found))
 
     @cached_property
     def concepts(self) -> list[str]:
