@@ -417,7 +417,6 @@ class Decider(CopiedAsItself):
             missing[_why_missing(VERDICT, check.results)] = [VERDICT]
         for name, threshold in self._thresholds.items():
             score = scores.get(name)
-            # Not every grounding model says from which value on a sentence is supported: then there is no label.
             if score is None or score.label is None:
                 missing.setdefault(_why_missing(name, check.results), []).append(name)
             elif score.label == "fail" and threshold is None:
@@ -518,8 +517,7 @@ def _outcome(decision: GuardDecision, shown: str, before: GuardOutcome | None) -
 
 def _why_missing(name: str, results: Sequence[Result]) -> str:
     missing = missing_score(name, results)
-    if missing is not None:
-        # The message of an error may quote a text.
-        return missing.reason if isinstance(missing, Skipped) else f"failed with {missing.error_type}"
-    models = [result.model for result in results if isinstance(result, Score) and result.name == name]
-    return f"no threshold is known for {models[0]}: give threshold={{{name!r}: …}}" if models else "no result"
+    if missing is None:
+        return "no result"
+    # The message of an error may quote a text.
+    return missing.reason if isinstance(missing, Skipped) else f"failed with {missing.error_type}"

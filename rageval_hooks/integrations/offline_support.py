@@ -40,6 +40,7 @@ class OfflineSupport(ABC):
             A context manager with a function that captures what the calling context runs from then on.
         """
 
+    @abstractmethod
     def question_function(self, app: Any, input_key: str | None) -> Callable[[str], Any] | None:
         """Return a function that asks an application of the framework; None for any other object.
 
@@ -50,15 +51,14 @@ class OfflineSupport(ABC):
         Raises:
             ConfigurationError: the object is of this framework, but does not answer single questions.
         """
-        return None
 
     def read_stream(self, result: Any) -> Any:
         """Return the answer of a streaming response; any other result unchanged."""
         return result
 
+    @abstractmethod
     def stored_items(self, store: Any) -> Iterable[StoredItem] | None:
         """Return what a vector store or index of the framework holds; None if it cannot be listed."""
-        return None
 
 
 @cache

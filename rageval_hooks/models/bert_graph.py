@@ -90,10 +90,7 @@ def _read_weights(folder: Path) -> dict[str, FloatArray]:
             for name in tensors.keys():  # noqa: SIM118 - it is no mapping
                 # Older files call the factors of a normalization gamma, and its offsets beta.
                 known = name.removeprefix("bert.").replace("gamma", "weight").replace("beta", "bias")
-                try:
-                    weights[known] = tensors.get_tensor(name).astype(np.float32)
-                except TypeError as error:
-                    raise ValueError(f"{file} has {name} in a format that numpy cannot read: {error}") from error
+                weights[known] = tensors.get_tensor(name).astype(np.float32)
     return weights
 
 

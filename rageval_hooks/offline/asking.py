@@ -171,7 +171,7 @@ def summarize(records: Iterable[Record]) -> RunSummary:
     first_error = ""
     failed = Counter[str]()
     # Of the answered questions: whether the target was retrieved, whether an unanswerable one was declined, by rules.
-    # None: it is not known.
+    # None: it is not known, for example because redaction has hidden the answer.
     retrieved, declined = Counter[bool | None](), Counter[bool | None]()
     for record in records:
         total += 1
@@ -203,11 +203,6 @@ def summarize(records: Iterable[Record]) -> RunSummary:
         lines.append(f"for {unranked} of them the rank of the chunk is unknown: the application returned no passages")
     if known := declined[True] + declined[False]:
         lines.append(f"the application declined {declined[True]} of {known} questions marked as unanswerable")
-    if declined[None]:
-        lines.append(
-            f"for {declined[None]} more questions marked as unanswerable it is unknown whether they were declined: no "
-            "rules for the language of the answers"
-        )
     lines += [f"  {number} failed: {kind}" for kind, number in failed.most_common()]
     if first_error:
         lines.append(f"  the first: {first_error}")

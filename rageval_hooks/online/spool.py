@@ -235,9 +235,9 @@ class SharedFile:
                     if self._problems and self._file.has_written:
                         self._problems.clear()
                         _logger.warning("rageval-hooks: the spool %s works again [RAGEVAL-402]", self._file.path)
-                    for job in claimed:
-                        if owner is None or not owner.begin(job):
-                            self._requests.append(_Request(partial(SpoolFile.release, job=job, waiting=False), None))
+                    if owner is not None:
+                        for job in claimed:
+                            owner.begin(job)
                     # Work comes in bursts.
                     if not claimed and not wait_until(lambda: self._requests, _LINGER, _LINGER_POLL):
                         break
@@ -665,13 +665,10 @@ class SpoolDispatcher:
         free_bytes = self._max_bytes - sum(sizes)
         return file.claim(_CONCURRENT - len(sizes), waiting=self._evaluator.can_judge, max_bytes=free_bytes)
 
-    def begin(self, stored: StoredJob) -> bool:
-        """Start to evaluate a job; not in the event loop. Returns False if that is not possible."""
+    def begin(self, stored: StoredJob) -> None:
+        """Start to evaluate a job; not in the event loop, which runs: the queue has room for what was claimed."""
         self._in_flight[stored.id] = len(stored.text)
-        if self._worker.submit(self._queue, partial(self._evaluate, stored)):
-            return True
-        self._in_flight.pop(stored.id)
-        return False
+        self._worker.submit(self._queue, partial(self._evaluate, stored))
 
     async def _evaluate(self, stored: StoredJob) -> None:
         """Evaluate a job, and say what is to become of it in the file."""

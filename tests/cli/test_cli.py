@@ -177,6 +177,17 @@ class TestDemo:
         assert "--to is 'console', which is not a backend with scores" in errors
         assert "mlflow, phoenix" in errors
 
+    def test_the_scores_that_a_backend_has_are_counted(self) -> None:
+        """And the page is named on which they are."""
+        with recording_server() as server:
+            keys = {"LANGFUSE_PUBLIC_KEY": "pk", "LANGFUSE_SECRET_KEY": "sk", "LANGFUSE_BASE_URL": server.url}
+            text = run("demo", "--models", "lexical", "--to", "langfuse", **keys).stdout
+            taken = sum(map(len, server.posted("/scores")))
+
+        assert f"The backend also has {taken} scores as its own." in text
+        assert taken > 50
+        assert f"Open {server.url}" in text
+
     def test_scores_that_the_backend_does_not_have_are_said(self) -> None:
         """With their number, and an exit status."""
         with recording_server(lambda found: Reply(status=400 if found.path.endswith("/scores") else 200)) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,29 @@ def test_sizes_are_whole_numbers(given: str) -> None:
     done = CliRunner().invoke(app, ["models", "bench", "--passages", given])
 
     assert "--passages is" in str(done.exception)
+
+
+def test_without_a_name_the_bench_measures_the_configured_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lexical stand-in is no model, and a model that is not here has its reason. A slow case ends early."""
+    monkeypatch.setattr(sys.modules["rageval_hooks.cli.models"], "_SECONDS", 0.0)
+    monkeypatch.setenv("RAGEVAL_MODELS__EMBEDDER", str(tiny_models.build_encoder(tmp_path / "model")))
+    monkeypatch.setenv("RAGEVAL_MODELS__CROSS_ENCODER", "example/none")
+    monkeypatch.setenv("RAGEVAL_MODELS__NLP", "lexical")
+    options = ("--passages", "1", "--words", "30", "--answers", "50", "--json")
+
+    found = {result["role"]: result for result in json.loads(run("bench", *options).stdout)}
+
+    assert set(found) == {"embedder", "cross_encoder", "hhem"}
+    assert [(row["metric"], row["answers"]) for row in found["embedder"]["rows"]] == [("groundedness", 3)]
+    assert found["cross_encoder"]["problem"].startswith("example/none is not on this machine")
+
+
+def test_a_model_that_makes_no_score_has_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time would say nothing."""
+    folder = tiny_models.build_grounding(tmp_path / "model", "BertForTokenClassification")
+    tiny_models.add_graph(folder, "tokens")
+    monkeypatch.setattr(sys.modules["rageval_hooks.cli.models"], "_ANSWER_WORDS", 0)
+
+    assert "grounding: " in run("bench", str(folder), "--passages", "1", "--words", "30", status=2).stderr

@@ -527,3 +527,39 @@ def test_private_texts_are_not_on_the_span(traced: Traced, monkeypatch: pytest.M
     shown = repr([dict(span.attributes or {}) for span in traced.exporter.get_finished_spans()])
     assert "jane@example.org" not in shown
     assert "Ask <EMAIL_ADDRESS>." in shown
+
+
+def test_a_captured_turn_that_cannot_be_read_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without passages the answer is not checked, and our exception is counted."""
+
+    def fail(_: object) -> None:
+        raise RuntimeError("our own mistake")
+
+    monkeypatch.setattr("rageval_hooks.guard.checking.turn_of", fail)
+    with rageval_hooks.instrument(metrics=[], exporters=[]) as handle, start_turn("When was it opened?") as turn:
+        turn.add_passages([PASSAGE])
+        decision = make_guard().check(SUPPORTED)
+        errors = handle.stats()["internal_errors"]
+
+    assert (decision.verdict, decision.cause, errors) == ("unchecked", "no_passages", 1)
+
+
+def test_a_span_that_cannot_be_written_does_not_change_the_decision(
+    traced: Traced, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log line says so."""
+
+    def fail(_: object) -> None:
+        raise RuntimeError("our own mistake")
+
+    monkeypatch.setattr("rageval_hooks.guard.span.written", fail)
+    assert make_guard(traced)(UNSUPPORTED, [PASSAGE]) == FALLBACK
+    assert traced.decisions == []
+    assert "the span of a guard could not be written [RAGEVAL-704]" in caplog.text
+
+
+def test_a_longer_text_that_claims_nothing_passes() -> None:
+    """Its words are about the conversation: no passage is needed, also where a judge is asked."""
+    answer = "Thank you for your question! Let me know if you need any further information about this topic."
+    guard = make_guard(on_error="closed", metrics="faithfulness", threshold=0.5)
+    assert guard.check(answer, [PASSAGE]).verdict == "no_claims"

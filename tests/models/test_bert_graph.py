@@ -147,3 +147,12 @@ def test_only_what_the_formulas_cover_is_written(changes: dict[str, object], exp
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
 
     assert is_bert(folder) is expected
+
+
+@pytest.mark.parametrize("content", [None, "{"], ids=["none", "broken"])
+def test_without_a_configuration_no_graph_is_written(content: str | None, tmp_path: Path) -> None:
+    """It is not known what the weights are."""
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+
+    assert is_bert(tmp_path) is False

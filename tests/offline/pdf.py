@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["GLYPH_NUMBERS", "pdf"]
+__all__ = ["GLYPH_NUMBERS", "HELVETICA", "pdf"]
 
 
 HELVETICA = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
@@ -16,20 +16,22 @@ GLYPH_NUMBERS = (
 """A font that does not say which letters its glyphs are."""
 
 
-def pdf(pages: Sequence[str], font: str = HELVETICA) -> bytes:
-    """Return a PDF with a line of text on each page; an empty one has a page without text."""
-    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+def pdf(pages: Sequence[str], *fonts: str) -> bytes:
+    """Return a PDF with a line of text on each page, in Helvetica or the page's font; an empty one is a picture."""
+    fonts = fonts or (HELVETICA,) * len(pages)
+    kids = " ".join(f"{3 + 3 * number} 0 R" for number in range(len(pages)))
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        font,
     ]
-    for number, text in enumerate(pages):
+    for number, (text, font) in enumerate(zip(pages, fonts, strict=True)):
+        first = 3 + 3 * number
         content = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET" if text else "0 0 10 10 re f"
-        fonts = "/Resources << /Font << /F1 3 0 R >> >>"
+        used = f"/Resources << /Font << /F1 {first + 2} 0 R >> >>" if text else "/Resources << >>"
         objects += [
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * number} 0 R {fonts} >>",
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {first + 1} 0 R {used} >>",
             f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+            font,
         ]
     body = "%PDF-1.4\n"
     places = []

@@ -471,6 +471,21 @@ class TestErrors:
             assert first.turn.error is not None
             assert first.turn.error.message == "SystemExit: 3"
 
+    def test_an_application_that_cancels_itself(self, bench: Bench) -> None:
+        """A library may cancel the task that it runs in: the other questions are asked all the same."""
+
+        async def cancel(question: str) -> str:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+            return "never"
+
+        first, second = bench(cancel, status=2)
+        for record in (first, second):
+            assert record.turn.error is not None
+            assert record.turn.error.message == "the application cancelled its own task"
+
     def test_an_application_that_searches_in_nothing(self, bench: Bench) -> None:
         """``next()`` of an empty search result is a failure of this question, and does not last until the timeout."""
 
@@ -817,6 +832,14 @@ class TestRanks:
         assert [(record.rank, record.missed) for record in records] == [(None, False), (None, False)]
         assert not any("was retrieved for" in line for line in bench.said)
         assert any(line.startswith("for 2 of them the rank of the chunk is unknown") for line in bench.said)
+
+    def test_declined_questions(self, bench: Bench) -> None:
+        """Of those that have no answer."""
+        bench.write([{**row, "answerable": False} for row in ROWS])
+        answers = iter(["I don't know.", "In 2019."])
+        bench(lambda question: next(answers), concurrency=1)
+
+        assert "the application declined 1 of 2 questions marked as unanswerable" in bench.said
 
     def test_an_application_without_passages(self, bench: Bench) -> None:
         """Leaves the rank unknown, whatever the test set has, and the summary says why."""

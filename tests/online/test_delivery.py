@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 from opentelemetry.context import Context
@@ -10,7 +11,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from rageval_hooks import Evaluation, Exporter
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.online.stages import EndedTurn
+from rageval_hooks.online.stages import TURN_POOL, EndedTurn
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import SpanReference
 from tests.local import make_turn
@@ -135,3 +136,57 @@ def test_a_shared_exporter_is_closed_with_the_last_pipeline_that_uses_it() -> No
 
     assert exporter.closed
     assert len(exporter.evaluations) == 1
+
+
+@pytest.mark.parametrize("method", ["flush", "shutdown"])
+def test_an_exporter_that_fails_at_the_end_is_counted(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The others are flushed and shut down all the same."""
+
+    class Faulty(InMemoryExporter):
+        name = "faulty"
+
+        def flush(self, timeout: float) -> bool:
+            if method == "flush":
+                raise ValueError("no connection was ever opened")
+            return True
+
+        def shutdown(self, timeout: float) -> bool:
+            if method == "shutdown":
+                raise ValueError("no connection was ever opened")
+            return True
+
+    working = InMemoryExporter()
+    pipeline = Pipeline.build(metrics=["latency"], exporters=[Faulty(), working])
+    assert pipeline.flush(30) is (method == "shutdown")
+    assert not pipeline.shutdown(30)
+
+    assert pipeline.stats()["internal_errors"] == (2 if method == "flush" else 1)
+    assert f"the exporter faulty failed to {method}: no connection was ever opened [RAGEVAL-208]" in caplog.text
+    assert working.closed
+
+
+def test_a_turn_whose_export_has_no_place_in_the_queue_is_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its scores were computed. The first turn is being exported, and the second one waits."""
+    gate = threading.Event()
+
+    class Slow(InMemoryExporter):
+        def export(self, evaluation: Evaluation) -> None:
+            assert gate.wait(30)
+            super().export(evaluation)
+
+    monkeypatch.setattr("rageval_hooks.online.delivery._CAPACITY", 2)
+    exporter = Slow()
+    pipeline = Pipeline.build(metrics=["latency"], exporters=[exporter])
+    for number in range(3):
+        pipeline.submit(EndedTurn.of(make_turn("An answer.", ["A passage."], f"question {number}")))
+        # The threads have done their part.
+        assert TURN_POOL.wait(30)
+    gate.set()
+    assert pipeline.flush(30)
+    dropped = pipeline.stats()["dropped_by_cause"]["queue_full"]
+    pipeline.shutdown(10)
+
+    assert (len(exporter.evaluations), dropped) == (2, 1)
+    assert "turns wait for their export: newer ones are dropped [RAGEVAL-202]" in caplog.text

@@ -16,10 +16,14 @@ from langchain_core.runnables import RunnableLambda
 
 import rageval_hooks
 from rageval_hooks import Evaluation, LocalMetric, ScoreDefinition, metric
+from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.metrics.support import turn_analysis
 from rageval_hooks.models import Models
 from rageval_hooks.online.engine import Engine
+from rageval_hooks.online.pending import DONE
+from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.preparation import Preparer
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.runtime.pool import Priority, local_pool
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.testing import InMemoryExporter
@@ -329,3 +333,49 @@ class TestPreparation:
             assert handle.flush(30)
 
         assert analysed == []
+
+    def test_a_search_without_results_is_not_prepared(self) -> None:
+        """There is nothing to analyse."""
+        preparer = Preparer([Reading()], Models(ModelSettings(embedder="lexical", nlp="lexical")))
+
+        assert preparer.start(QUESTION, []) is None
+
+    def test_passages_that_cannot_be_prepared_are_evaluated_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Our exception is counted, and the turn has its scores."""
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("our own mistake")
+
+        monkeypatch.setattr(Preparer, "start", fail)
+        with rageval_hooks.instrument(metrics=["groundedness"], models="lexical", exporters=[]) as handle:
+            sync_call()
+            assert handle.flush(30)
+            stats = handle.stats()
+
+        assert (stats["internal_errors"], stats["evaluated"]) == (1, 1)
+        assert stats["scored"] > 0
+
+
+def test_a_turn_that_ends_after_the_exit_handlers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generator that the interpreter's last garbage collection closes: no thread can be started."""
+    exporter = InMemoryExporter()
+    pipeline = Pipeline.build(metrics=["latency"], exporters=[exporter])
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.is_finalizing", lambda: True)
+        pipeline.submit(EndedTurn.of(Turn(query=QUESTION)))
+        assert hand_over(pytest.fail, "it ran").result(0) is DONE
+    assert pipeline.flush(10)
+    pipeline.shutdown(10)
+
+    assert exporter.evaluations == []
+
+
+def test_a_turn_that_ends_while_the_process_exits_is_delivered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit handler may have run already."""
+    exporter = InMemoryExporter()
+    pipeline = Pipeline.build(metrics=["latency"], exporters=[exporter])
+    with monkeypatch.context() as patch:
+        patch.setattr("rageval_hooks.online.pipeline.is_exiting", lambda: True)
+        pipeline.submit(EndedTurn.of(Turn(query=QUESTION, response="In 2019.", passages=(Passage(text="In 2019."),))))
+        assert len(exporter.evaluations) == 1
+    pipeline.shutdown(10)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks import Passage, Turn, metric
+from rageval_hooks import ConfigurationError, Passage, Score, Turn, metric
 from rageval_hooks.metrics.base import REGISTRY, Metric
 from rageval_hooks.metrics.judged.ranking import Ranking
 from rageval_hooks.online.engine import Engine
@@ -172,3 +172,22 @@ def test_without_a_judge_its_metrics_are_skipped() -> None:
 
     assert [score.name for score in evaluation.scores] == ["unsupported_facts"]
     assert {skipped.reason for skipped in evaluation.skipped} == {"no judge is configured in this process"}
+
+
+def test_a_metric_whose_options_are_no_data_says_so() -> None:
+    """An object cannot go to another process: there the metric is skipped, with the reason."""
+
+    class Compares(Metric):
+        name = "compares"
+
+        def __init__(self, model: object = None) -> None:
+            self.model = model
+
+        def evaluate(self, analysis: object) -> Score:
+            return self.score(1)
+
+    described = describe_metric(Compares(model=object()))
+
+    assert described.options == {}
+    with pytest.raises(ConfigurationError, match="'compares'"):
+        create_metric(described)

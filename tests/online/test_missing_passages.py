@@ -92,6 +92,21 @@ def test_thanks_in_a_conversation_with_searches(
     assert not any(handle.stats()["without_passages_by_reason"].values())
 
 
+def test_the_conversations_with_searches_are_bounded(
+    handle: rageval_hooks.Instrumentation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier one is forgotten: an answer without a search counts there again."""
+    monkeypatch.setattr(missing_passages, "_MAX_SESSIONS", 1)
+    for session in ("a", "b"):
+        fakes.lcel().invoke(QUESTION, {"metadata": {"session_id": session}})
+        assert handle.flush(10)
+    for session in ("a", "b"):
+        RunnableLambda(without_search).invoke("Thank you", {"metadata": {"session_id": session}})
+    assert handle.flush(10)
+
+    assert handle.stats()["without_passages_by_reason"]["no_retriever"] == 1
+
+
 def test_one_line_for_many_answers(handle: rageval_hooks.Instrumentation, caplog: pytest.LogCaptureFixture) -> None:
     """The log is not flooded; the counts go on."""
     for _ in range(5):

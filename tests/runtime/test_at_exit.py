@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import pytest
 
+from rageval_hooks.runtime.at_exit import ExitDrain
 from tests.interpreter import run_script
 
 SCRIPT = """
@@ -78,3 +80,28 @@ def test_a_load_that_pending_work_waits_for(options: dict[str, object], expected
     """Thread pools work until then, as loads need them; no other load holds up the exit."""
     script = LOAD.format(**{"seconds": 1, "pending": True, "timeout": 20} | options)
     assert expected in run_script(script, timeout=30)
+
+
+def test_steps_that_hang_or_fail_do_not_keep_the_others_from_running(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is named in the log."""
+    monkeypatch.setattr("rageval_hooks.runtime.at_exit._GRACE", 0.0)
+    drain, done, gate = ExitDrain(), list[float](), threading.Event()
+
+    def hang(timeout: float) -> None:
+        gate.wait(60)
+
+    def fail(timeout: float) -> None:
+        raise RuntimeError("our own mistake")
+
+    drain.allow(gate, 0.2)
+    for step in (hang, fail, done.append):
+        drain.add(step, "export")
+    drain.run()
+    gate.set()
+
+    assert len(done) == 1
+    assert f"the exit does not wait for {hang.__qualname__} any longer [RAGEVAL-607]" in caplog.text
+    assert "a step of the shutdown at exit failed [RAGEVAL-608]" in caplog.text
+    assert "our own mistake" in caplog.text

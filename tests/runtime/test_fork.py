@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rageval_hooks.runtime import fork
+from rageval_hooks.runtime.threads import current_thread_id
 from tests.interpreter import run_script
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
@@ -256,3 +258,12 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_child_writes_json_while_its_parent_writes_its_first() -> None:
     """For the first dump pydantic imports modules under a lock, which such a child would wait for."""
     assert run_script(_FIRST_DUMP).split() == ["0"]
+
+
+def test_a_block_inside_another_one_does_not_end_it() -> None:
+    """A fork still waits for the outer one."""
+    with fork.delay_forks():
+        with fork.delay_forks():
+            pass
+        assert current_thread_id() in fork._busy
+    assert current_thread_id() not in fork._busy

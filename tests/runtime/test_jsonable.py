@@ -26,6 +26,11 @@ class Number(int):
     pass
 
 
+class Undated(datetime.date):
+    def isoformat(self) -> str:
+        raise RuntimeError("no calendar is loaded")
+
+
 class Unspeakable:
     def __str__(self) -> str:
         raise RuntimeError("no")
@@ -56,6 +61,7 @@ class Unspeakable:
         ({1: {"a": None}, None: 2}, {"1": {"a": None}, "None": 2}),
         ({"\ud800": "\udfff"}, {"\ufffd": "\ufffd"}),
         (Unspeakable(), "<Unspeakable>"),
+        (Undated(2019, 9, 1), "<Undated>"),
     ],
 )
 def test_values_become_plain(value: Any, expected: Any) -> None:

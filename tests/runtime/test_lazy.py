@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import logging
 import threading
 import weakref
@@ -282,3 +283,16 @@ def test_nothing_is_loaded_any_more_when_the_process_ends(load: Load, monkeypatc
         BackgroundValue("late", load, 30).get(wait=True)
     assert load.calls == 0
     assert not is_loading()
+
+
+def test_an_attribute_that_is_computed_once_is_described_on_its_class() -> None:
+    """Tools for documentation look at classes."""
+
+    class Turn:
+        @lazy.cached_property
+        def words(self) -> int:
+            """The number of words."""
+            return 3
+
+    assert dict(inspect.getmembers(Turn))["words"].__doc__ == "The number of words."
+    assert Turn().words == 3

@@ -8,10 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from rageval_hooks.runtime.pool import DaemonPool, Priority, Steps, give_way
+from rageval_hooks.errors import ModelUnavailableError
+from rageval_hooks.runtime.pool import DaemonPool, Priority, Steps, give_way, running_pass, stop_passes
 from rageval_hooks.runtime.threads import wait_until
 from tests.interpreter import run_script
 
@@ -179,3 +181,45 @@ def test_work_gives_way_to_threads_of_the_application() -> None:
     finally:
         sys.setswitchinterval(interval)
         pool.shutdown()
+
+
+def test_where_no_thread_can_be_started_the_caller_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the interpreter's exit, from Python 3.12 on."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr("rageval_hooks.runtime.pool.start_daemon_thread", refuse)
+
+    assert DaemonPool(1, "test-pool").run(noting(order := list[str](), "a", "b"), Priority.ENDED).result(0) == "ab"
+    assert order == ["a", "b"]
+
+
+def test_work_for_a_pool_that_is_being_shut_down_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread shuts it down after the work was taken, and the last thread has ended."""
+    pool = DaemonPool(1, "test-pool")
+    pool.start()
+    put = pool._put
+
+    def put_late(job: Any) -> None:
+        pool.shutdown()
+        assert wait_until(lambda: not [one for one in threading.enumerate() if one.name == "test-pool-0"], 30)
+        put(job)
+
+    monkeypatch.setattr(pool, "_put", put_late)
+    future = pool.submit(str, 1)
+    monkeypatch.undo()
+
+    assert future.result(30) == "1"
+    pool.shutdown()
+
+
+def test_a_model_does_not_begin_a_pass_while_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be aborted in native code."""
+    ending = threading.Event()
+    ending.set()
+    monkeypatch.setattr("rageval_hooks.runtime.pool._passes_end", ending)
+
+    with pytest.raises(ModelUnavailableError, match="the process is ending"), running_pass():
+        pytest.fail("the pass has begun")
+    assert stop_passes(0)

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 import rageval_hooks
+from rageval_hooks.runtime.tracing import most_attributes, sdk_tracer
 from tests.integrations.langchain.fakes import lcel
 from tests.online.processes import run
 
@@ -90,3 +91,15 @@ for child in children:
     )
     assert len(evaluations) == 3
     assert len({evaluation["turn"]["span"]["trace_id"] for evaluation in evaluations}) == 3
+
+
+def test_a_wrapper_of_itself_has_no_tracer_inside() -> None:
+    """Wrappers are followed for a few steps only."""
+
+    class Wrapper:
+        @property
+        def _tracer(self) -> Wrapper:
+            return self
+
+    assert sdk_tracer(Wrapper()) is None
+    assert most_attributes(Wrapper()) is None

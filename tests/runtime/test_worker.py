@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -10,6 +12,7 @@ from functools import partial
 
 import pytest
 
+from rageval_hooks.runtime import threads
 from rageval_hooks.runtime.queues import BoundedQueue
 from rageval_hooks.runtime.threads import sleep, wait_until
 from rageval_hooks.runtime.worker import Worker
@@ -223,3 +226,99 @@ def test_pauses_are_not_seen_by_an_application_that_replaces_sleep(monkeypatch: 
     sleep(0.001)
 
     assert calls == []
+
+
+def test_a_signal_among_greenlets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blocking wait would stop all of them: it is polled."""
+    monkeypatch.setattr(threads, "patched_by", lambda: "gevent")
+    monkeypatch.setattr(threads, "original", lambda module, name: getattr(__import__(module), name))
+    signal = threads.Signal()
+
+    assert not signal.wait(0)
+    signal.set()
+    assert signal.wait(0)
+
+
+def test_no_thread_is_started_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 would wait forever for its first step."""
+    monkeypatch.setattr("sys.is_finalizing", lambda: True)
+
+    with pytest.raises(RuntimeError, match="the interpreter is exiting"):
+        threads.start_daemon_thread(lambda: None, "test-late")
+
+
+def test_a_thread_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller must not wait for a result that never comes."""
+    monkeypatch.setattr("rageval_hooks.runtime.worker.start_daemon_thread", lambda *_: None)
+    monkeypatch.setattr("rageval_hooks.runtime.worker._START_SECONDS", 0.0)
+
+    with pytest.raises(RuntimeError, match="the background thread has not started"):
+        Worker("test-slow").call(partial(asyncio.sleep, 0))
+
+
+def test_the_exit_says_how_many_jobs_are_undone(worker: Worker, caplog: pytest.LogCaptureFixture) -> None:
+    """One runs and one waits."""
+    queue, gate = BoundedQueue("x", 10), threading.Event()
+    for _ in range(2):
+        worker.submit(queue, lambda: gate.wait(10) and None)
+    worker.drain(0.01)
+    gate.set()
+
+    assert "the interpreter exits with 2 background jobs undone after 0.0 seconds [RAGEVAL-601]" in caplog.text
+    assert worker.flush(10)
+    caplog.clear()
+    worker.drain(10)
+    assert caplog.text == ""
+
+
+def test_cancelled_jobs_are_no_failures(worker: Worker, caplog: pytest.LogCaptureFixture) -> None:
+    """By a shutdown: they end, and nothing is logged."""
+    queue, begun, ended = BoundedQueue("x", 10), threading.Event(), list[str]()
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    worker.submit(queue, wait)
+    assert begun.wait(10)
+    worker.cancel(queue, 10)
+
+    assert ended == ["cancelled"]
+    assert (queue.failed, queue.pending, caplog.text) == (0, 0, "")
+
+
+def test_a_job_that_does_not_let_itself_be_cancelled_is_named(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The shutdown goes on without it."""
+    monkeypatch.setattr("rageval_hooks.runtime.worker._CANCEL_SECONDS", 0.01)
+    queue, begun, go_on = BoundedQueue("x", 10), threading.Event(), threading.Event()
+
+    async def insist() -> None:
+        begun.set()
+        while not go_on.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+
+    worker.submit(queue, insist)
+    assert begun.wait(10)
+    worker.cancel(queue, 0)
+    go_on.set()
+
+    assert "background jobs did not end when they were cancelled [RAGEVAL-604]" in caplog.text
+
+
+def test_a_coroutine_that_ends_the_process_ends_only_itself(worker: Worker, caplog: pytest.LogCaptureFixture) -> None:
+    """A judge of the application may call ``sys.exit``: its caller gets that, and the thread goes on."""
+
+    async def leave() -> None:
+        sys.exit(3)
+
+    with pytest.raises(SystemExit):
+        worker.call(leave).result(10)
+
+    assert worker.call(partial(asyncio.sleep, 0, "still here")).result(10) == "still here"
+    assert "the background thread goes on after an exception [RAGEVAL-222]" in caplog.text

@@ -505,8 +505,6 @@ class Recorder:
             self._memory.pop(next(iter(sizes)), None)
             if oldest is not None:
                 self._give_up(oldest, f"{len(sizes)} turns wait for their streams, with more than {most / 2**20:g} MiB")
-        if recording.closed:  # another thread has just ended the root
-            self._memory.pop(recording.root.id, None)
 
     def forget(self, owner: Pipeline) -> None:
         """Remove all runs whose turns a pipeline would receive: it accepts no more."""

@@ -40,7 +40,6 @@ from rageval_hooks.integrations.langchain.turn_building import turn_of_conversat
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.copying import CopiedAsItself
-from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.narrowing import content_text, text_or_empty
 
 _recorder = shared_recorder()
@@ -400,8 +399,11 @@ def _finish(recording: Recording) -> PendingTurn | None:
     has_scores = pipeline.computes_inline and (pipeline.settings.evaluate_without_retrieval or not is_bare_model)
     has_foreign = any(run.framework is not FRAMEWORK for run in recording.runs)  # their values are not copied
     try:
-        if not is_bare_model and _is_held(recording):
-            return None
+        if not is_bare_model:
+            held_turns().submit_old()
+            join_halves(recording)
+            if hold_if_waiting(recording):
+                return None
         if not has_foreign:
             copy_values(recording.runs)  # plain containers alone: those of the application may never end
     except BaseException as error:
@@ -409,18 +411,6 @@ def _finish(recording: Recording) -> PendingTurn | None:
     builds = has_foreign or (has_scores and not deferred.in_event_loop())
     pending = deferred.submit(recording, builds=builds, may_have_scores=has_scores)
     return pending if has_scores else None
-
-
-def _is_held(recording: Recording) -> bool:
-    """Join the halves of a turn, and hold a first half until it is resumed."""
-    try:
-        held_turns().submit_old()
-        join_halves(recording)
-        return hold_if_waiting(recording)
-    except Exception as error:
-        raise_interrupt(error)
-        recording.owner.failed("the halves of a turn could not be joined", error)
-        return False
 
 
 # --------------------------------------------------------------------------- for one chain

@@ -171,12 +171,13 @@ def _is_asked_by_langgraph() -> bool:
     if "langgraph" not in sys.modules:
         return False
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if package not in _PASSED_PACKAGES:
-            return package == "langgraph"
+    while frame is not None and _package_of(frame) in _PASSED_PACKAGES:
         frame = frame.f_back
-    return False
+    return frame is not None and _package_of(frame) == "langgraph"
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 _registered = False

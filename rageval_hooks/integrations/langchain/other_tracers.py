@@ -187,9 +187,7 @@ _watching = False
 def _langsmith_spans(run_id: UUID, recording: Recording) -> Iterator[Span | None]:
     """Yield the span that LangSmith has made for a run or will make; nothing if it does not trace this run."""
     # Not imported here: an application without LangSmith must not load it.
-    trees, utils = sys.modules.get("langsmith.run_trees"), sys.modules.get("langsmith.utils")
-    if trees is None or utils is None:
-        return
+    trees, utils = sys.modules["langsmith.run_trees"], sys.modules["langsmith.utils"]
     exporter = getattr(trees._CLIENT, "otel_exporter", None)
     # A run that LangSmith samples out gets no span. Which ones these are is decided later.
     if exporter is None or not utils.tracing_is_enabled() or trees._CLIENT.tracing_sample_rate is not None:

@@ -89,11 +89,6 @@ def _keeping_interrupts(method: Callable[P, None]) -> Callable[P, None]:
 class _SpanHandler(BaseSpanHandler[BaseSpan]):
     """Records spans. The lists of the base class stay empty: the recorder keeps the runs."""
 
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the handler's name."""
-        return "RagevalSpanHandler"
-
     @_keeping_interrupts
     def span_enter(
         self,
@@ -154,11 +149,6 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
 
 class _EventHandler(BaseEventHandler):
     """Records events."""
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the handler's name."""
-        return "RagevalEventHandler"
 
     @_keeping_interrupts
     def handle(self, event: BaseEvent, **kwargs: Any) -> None:
@@ -329,9 +319,8 @@ def _model_starts(run: LlamaIndexRun, event: Any) -> None:
     recording = _recorder.recording(run.id)
     if run.kind != "model" and recording is not None:
         # A model without a span of its own, inside the span that the event names.
+        run.inner_call = event.id_
         call = _recorder.start(recording.owner, event.id_, run.id, "llm", "llm", None, FRAMEWORK)
-        if call is not None:
-            run.inner_call = call.id
     if not isinstance(call, LlamaIndexRun):
         return
     call.kind = "llm"

@@ -82,3 +82,26 @@ def test_an_arrival_is_finished_once_and_wakes_all_waiters() -> None:
 
     assert asyncio.run(main())
     assert pending.wait(0)
+
+
+def test_an_exception_in_handed_over_work_ends_it() -> None:
+    """Nobody waits for it any longer, and the exception is that of the future."""
+
+    def fail() -> None:
+        raise RuntimeError("our own mistake")
+
+    future = deferred.hand_over(fail)
+
+    assert deferred.settle(10)
+    with pytest.raises(RuntimeError, match="our own mistake"):
+        future.result(0)
+
+
+def test_sampling_decisions_of_the_latest_conversations_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is bounded: the oldest decision is forgotten, and that conversation decides anew."""
+    monkeypatch.setattr(deferred, "_MAX_SAMPLED_OUT", 2)
+    turns = deferred.HeldTurns()
+    for thread in "123":
+        turns.note_sampling(thread, sampled_out=True)
+
+    assert [turns.earlier_sampling(thread) for thread in "123"] == [None, False, False]

@@ -18,8 +18,10 @@ from pydantic import BaseModel, ConfigDict
 
 import rageval_hooks
 from rageval_hooks.guard.checking import read_passages
-from rageval_hooks.integrations.capture.passages import passage_of, text_results
+from rageval_hooks.integrations.capture import passages as passage_reading
+from rageval_hooks.integrations.capture.passages import EarlierPassages, passage_of, text_results
 from rageval_hooks.testing import InMemoryExporter
+from rageval_hooks.turn import Passage
 from tests.integrations.langchain import fakes
 from tests.integrations.langchain.conftest import Captured
 
@@ -227,3 +229,13 @@ def captured() -> Iterator[Captured]:
     exporter = InMemoryExporter()
     with rageval_hooks.instrument(metrics=[], exporters=[exporter], evaluate_without_retrieval=True) as handle:
         yield Captured(handle, exporter)
+
+
+def test_passages_of_the_latest_tool_calls_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is bounded: the oldest call is forgotten."""
+    monkeypatch.setattr(passage_reading, "_MAX_KEYS", 2)
+    earlier = EarlierPassages()
+    for key in "123":
+        earlier.add(key, [Passage(text=TEXT)], "turn")
+
+    assert [len(earlier.get(key)) for key in "123"] == [0, 1, 1]

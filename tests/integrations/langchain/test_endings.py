@@ -205,3 +205,20 @@ def test_a_handler_that_fails_does_not_reach_the_application(
     [line] = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert line.startswith("rageval-hooks: a turn could not be built from what was recorded: RuntimeError")
     captured.handle.pipeline._counters.reset_after_fork()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["invoke", "ainvoke"])
+def test_an_event_that_cannot_be_recorded_does_not_reach_the_application(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
+) -> None:
+    """The chain answers, and each run that starts counts: the steps of the chain, and those inside them."""
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("our own mistake")
+
+    monkeypatch.setattr(shared_recorder(), "start", broken)
+    chain = lcel("fine")
+
+    assert (asyncio.run(chain.ainvoke(QUESTION)) if asynchronous else chain.invoke(QUESTION)) == "fine"
+    assert captured.handle.stats()["internal_errors"] >= 7
+    captured.handle.pipeline._counters.reset_after_fork()

@@ -13,9 +13,8 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
 import rageval_hooks
-from rageval_hooks.integrations.capture.recorder import Recorder, Run, shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.langchain import CallbackHandler
-from rageval_hooks.integrations.langchain.handler import FRAMEWORK
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.langchain.fakes import PROMPT, ScriptedRetriever, join, lcel, model, retriever
@@ -127,6 +126,17 @@ def test_concurrent_calls_in_copies_of_one_context_are_separate_turns(
     }
 
 
+def test_two_handlers_of_one_chain_count_a_turn_once(handler: CallbackHandler, exporter: InMemoryExporter) -> None:
+    """It is the turn of the handler that comes last: one of them may belong to a library."""
+    other = InMemoryExporter()
+    first = CallbackHandler(metrics=[], exporters=[other])
+    lcel().invoke(QUESTION, {"callbacks": [first, handler]})
+
+    assert first.flush(10)
+    assert handler.flush(10)
+    assert (len(other.evaluations), len(exporter.evaluations)) == (0, 1)
+
+
 def test_handlers_are_cheap_to_make(exporter: InMemoryExporter) -> None:
     """One handler per request starts no further threads."""
     before = set(threading.enumerate())
@@ -169,85 +179,3 @@ def test_the_providers_id_of_a_completion(captured: Captured, message: AIMessage
     lcel(lambda messages: message).invoke(QUESTION)
 
     assert captured.turn.steps[-1].response_id == response_id
-
-
-class TestTheTable:
-    """The recorder's table is bounded."""
-
-    @staticmethod
-    def pipeline() -> Any:
-        return CallbackHandler(metrics=[], exporters=[]).pipeline
-
-    def test_a_root_that_never_ends_is_given_up_by_age(self) -> None:
-        """It is removed when another root starts more than an hour later."""
-        now = [0]
-        recorder = Recorder(max_age=3600, clock=lambda: now[0])
-        pipeline = self.pipeline()
-        recorder.start(pipeline, "old", None, "chain", "old", "x", FRAMEWORK)
-        recorder.start(pipeline, "child", "old", "llm", "model", "x", FRAMEWORK)
-        now[0] = 3601 * 10**9
-        recorder.start(pipeline, "new", None, "chain", "new", "x", FRAMEWORK)
-
-        assert recorder.given_up == 1
-        assert recorder.get("child") is None
-        assert len(recorder) == 1
-
-    def test_too_many_open_roots_are_given_up_oldest_first(self) -> None:
-        """Cancelled requests that never report their end do not fill the table."""
-        recorder = Recorder(max_open=10)
-        pipeline = self.pipeline()
-        for number in range(100):
-            recorder.start(pipeline, number, None, "chain", "x", "x", FRAMEWORK)
-
-        assert recorder.given_up == 90
-        assert len(recorder) == 10
-        assert isinstance(recorder.get(99), Run)
-
-    def test_a_root_with_too_many_runs_drops_the_later_ones(self, caplog: pytest.LogCaptureFixture) -> None:
-        """An endless agent does not fill the memory. Its turn ends, and a log line says that runs are missing."""
-        recorder = Recorder(max_runs=5)
-        pipeline = self.pipeline()
-        recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
-        for number in range(20):
-            recorder.start(pipeline, number, "root" if number == 0 else number - 1, "llm", "x", "x", FRAMEWORK)
-            recorder.end(number, "y")
-        recording = recorder.end("root", "y")
-
-        assert recording is not None
-        assert len(recording.runs) == 5
-        assert len(recorder) == 0
-        assert "a turn has more than 5 runs; the later ones are not recorded" in caplog.text
-
-    def test_a_straggler_of_an_ended_root_is_not_a_root(self) -> None:
-        """A component that starts after its turn has ended is not recorded."""
-        recorder = Recorder()
-        pipeline = self.pipeline()
-        recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
-        recorder.start(pipeline, "child", "root", "chain", "x", "x", FRAMEWORK)
-        recorder.end("root", "y")
-
-        assert recorder.start(pipeline, "late", "child", "llm", "x", "x", FRAMEWORK) is None
-        assert recorder.end("late", "y") is None
-        assert len(recorder) == 0
-
-    def test_two_minutes_later_it_is_one(self) -> None:
-        """It comes from a worker that has kept the context of the old turn."""
-        now = [1]
-        recorder = Recorder(clock=lambda: now[0])
-        pipeline = self.pipeline()
-        recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
-        recorder.start(pipeline, "child", "root", "chain", "x", "x", FRAMEWORK)
-        recorder.end("root", "y")
-        now[0] += 121 * 10**9
-
-        late = recorder.start(pipeline, "late", "child", "chain", "x", "x", FRAMEWORK)
-        assert late is not None
-        assert late.parent is None
-
-    def test_only_one_caller_gets_the_ended_root(self) -> None:
-        """If two handlers report the same end, one of them gets the recording."""
-        recorder = Recorder()
-        recorder.start(self.pipeline(), "root", None, "chain", "x", "x", FRAMEWORK)
-
-        assert recorder.end("root", "y") is not None
-        assert recorder.end("root", "y") is None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -182,6 +184,32 @@ def test_a_run_that_langsmith_samples_out_has_a_trace_of_ours() -> None:
 
     assert [span.name for span in spans.roots] == ["rag RunnableSequence"]
     assert spans.ours == list(spans.all)
+
+
+def test_a_span_that_langsmith_has_made_already() -> None:
+    """Its thread may be faster than our handler: the scores are below that span, and not below one that never comes."""
+    from langsmith import run_trees
+
+    provider, exporter = recording_provider()
+    with LANGCHAIN["LangSmith"](provider) as config, ours(provider):
+        run_id, span = uuid4(), provider.get_tracer("langsmith").start_span("made before")
+        run_trees._CLIENT.otel_exporter._span_info.set(run_id, span)
+        ask(config | {"run_id": run_id})
+        run_trees._CLIENT.flush()
+    spans = Finished(exporter)
+
+    assert [evaluation.parent.span_id for evaluation in spans.ours] == [span.get_span_context().span_id]
+
+
+def test_the_spans_that_langsmith_has_not_made_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may never make them: the oldest is forgotten."""
+    monkeypatch.setattr(other_tracers, "_REMEMBERED", 1)
+    monkeypatch.setattr(other_tracers, "_chosen", OrderedDict())
+    monkeypatch.setattr(other_tracers, "_pending", set())
+    traced("LangSmith")
+
+    assert len(other_tracers._chosen) == 1
+    assert len(other_tracers._pending) <= 1
 
 
 def test_only_scores_without_another_tracer() -> None:

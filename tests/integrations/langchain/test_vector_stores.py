@@ -166,3 +166,36 @@ def test_a_class_that_the_application_drops_is_freed_after_the_end() -> None:
     gc.collect()
 
     assert left() is None
+
+
+def test_a_search_that_cannot_be_recorded_reaches_the_application(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our exception is counted, and the application has what it searched for."""
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("our own mistake")
+
+    monkeypatch.setattr("rageval_hooks.integrations.langchain.hook.copied", broken)
+    found = RunnableLambda(lambda question: store().similarity_search(question, k=2)).invoke(QUESTION)
+
+    assert len(found) == len(store().similarity_search(QUESTION, k=2)) == 2
+    assert captured.handle.stats()["internal_errors"] == 2
+    captured.handle.pipeline._counters.reset_after_fork()
+
+
+def test_a_class_that_cannot_be_changed_works_as_before(captured: Captured) -> None:
+    """A compiled class, for example: its searches are not recorded."""
+
+    class Frozen(type(InMemoryVectorStore)):  # type: ignore[misc] # it is a class
+        def __setattr__(cls, name: str, value: Any) -> None:
+            if name == "similarity_search":
+                raise TypeError("cannot set an attribute of an immutable type")
+            super().__setattr__(name, value)
+
+    class Compiled(InMemoryVectorStore, metaclass=Frozen):
+        def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+            return FACTS
+
+    assert RunnableLambda(lambda question: store(Compiled).similarity_search(question)).invoke(QUESTION) == FACTS
+    assert [step for step in captured.turn.steps if step.kind == "retriever"] == []

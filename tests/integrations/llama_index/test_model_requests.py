@@ -12,15 +12,17 @@ from llama_index.core import MockEmbedding, PromptTemplate, VectorStoreIndex
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage, CompletionResponse, MessageRole
 from llama_index.core.instrumentation.events.llm import LLMCompletionEndEvent, LLMCompletionStartEvent
+from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.tools import QueryEngineTool
 from llama_index_instrumentation import get_dispatcher
 
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.llama_index.passages import collection_of, top_k_of
 from rageval_hooks.integrations.llama_index.values import messages_of, tool_call
 from rageval_hooks.turn import ToolCall, Turn
-from tests.integrations.llama_index.fakes import ScriptedLLM, llm, nodes, step_of_call
+from tests.integrations.llama_index.fakes import NestingLLM, ScriptedLLM, llm, nodes, step_of_call
 
 QUESTION = "When was the pier opened?"
 CALL = ToolCall(name="search", arguments='{"query": "pier"}', id="call_1")
@@ -166,6 +168,50 @@ def test_a_model_that_only_sends_events_is_a_step(captured: Any) -> None:
     turn = captured.turn
     assert (turn.response, turn.model, turn.prompt[0].content) == ("In 2019.", "own-1", QUESTION)
     assert [(step.kind, step.name, step.output) for step in turn.steps] == [("llm", "llm", "In 2019.")]
+
+
+def own_call(query_str: str) -> str:
+    """Call a model that only sends events."""
+    dispatcher = get_dispatcher("application")
+    asked: Any = {"model_dict": {"model": "own-1"}, "additional_kwargs": {}}
+    dispatcher.event(LLMCompletionStartEvent(prompt=query_str, **asked))
+    dispatcher.event(LLMCompletionEndEvent(prompt=query_str, response=CompletionResponse(text="In 2019.")))
+    return "In 2019."
+
+
+def test_a_model_whose_call_sends_events_again_is_one_step(captured: Any) -> None:
+    """A wrapper of another model, for example: it is the same call."""
+
+    class Wrapper(NestingLLM):
+        @llm_completion_callback()
+        def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+            return CompletionResponse(text=own_call(prompt))
+
+    index = VectorStoreIndex(nodes(), embed_model=MockEmbedding(embed_dim=8))
+    index.as_query_engine(llm=Wrapper()).query(QUESTION)
+
+    assert [step.output for step in captured.turn.steps if step.kind == "llm"] == ["In 2019."]
+
+
+def test_a_call_that_is_no_longer_recorded_does_not_end_the_turn(
+    captured: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn may have too many runs: the end of a call that was left out is not the end of its caller."""
+
+    class Engine(CustomQueryEngine):
+        def custom_query(self, query_str: str) -> str:
+            monkeypatch.setattr(shared_recorder(), "max_runs", 1)
+            own_call(query_str)
+            return "In 2020."
+
+    Engine().query(QUESTION)
+
+    assert captured.turn.response == "In 2020."
+
+
+def test_a_stream_of_pieces_alone() -> None:
+    """Some models send no whole text with the last piece."""
+    assert step_of_call(None, tokens=["It was ", "in 2019."]).output == "It was in 2019."
 
 
 def test_a_collection_has_a_name() -> None:

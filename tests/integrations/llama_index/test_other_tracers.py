@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import rageval_hooks
 from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.llama_index import other_tracers
 from tests.integrations.llama_index.test_endings import engine
 from tests.integrations.other_tracers import LLAMA_INDEX, Finished, in_order, recording_provider
 
@@ -137,3 +138,11 @@ def test_their_spans_are_as_without_us(tracer: str, way: str, order: str) -> Non
         return sorted((span.name, span.status.status_code.name) for span in theirs)
 
     assert outcome(both) == outcome(alone)
+
+
+def test_another_version_of_a_tracer_costs_only_its_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If spans are kept elsewhere, the turn has spans of ours, and nothing fails."""
+    monkeypatch.setattr(other_tracers, "_OPENINFERENCE", "another.module.")
+    spans = traced("OpenInference", "theirs first")
+
+    assert "rag RetrieverQueryEngine" in {span.name for span in spans.ours}

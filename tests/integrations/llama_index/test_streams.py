@@ -17,6 +17,7 @@ from llama_index.core.workflow import StartEvent, StopEvent, Workflow, step
 
 import rageval_hooks
 from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.llama_index.streams import when_dropped
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.llama_index.fakes import NestingLLM, OutOfOrderError, ScriptedRetriever, index, llm
@@ -350,3 +351,8 @@ def test_a_generator_and_its_reader_share_a_context(sample_rate: float | None) -
 
     assert counted == len(ANSWER.split(" "))
     assert seen == list(range(counted))
+
+
+def test_a_stream_that_cannot_be_watched() -> None:
+    """An iterator of the application's own may have no weak references: only its end is noticed."""
+    assert when_dropped(iter(["It ", "is."]), lambda: None) is None

@@ -143,3 +143,13 @@ def test_a_cancelled_agent(content: str, kwargs: Any, blocks: Any, expected: str
     turn = turn_from_events([root, call])
 
     assert (turn.status, turn.response) == ("cancelled", expected)
+
+
+def test_a_method_inside_another_one_of_the_same_component_is_no_step() -> None:
+    """An adapter's "retrieve" calls its own "_retrieve". A second retriever is a step."""
+    root, retriever, *others = family()
+    own = run("R._retrieve", retriever, "retriever", 2_100, 2_900, {}, nodes_after=(), instance=retriever.instance)
+    other = run("Q.retrieve", retriever, "retriever", 2_200, 2_800, {}, nodes_after=())
+    turn = turn_from_events([root, retriever, own, other, *others])
+
+    assert [step.name for step in turn.steps if step.kind == "retriever"] == ["R.retrieve", "Q.retrieve"]

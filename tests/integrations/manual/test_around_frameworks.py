@@ -287,3 +287,13 @@ def test_sampled_out() -> None:
         assert memory.evaluations == []
         assert handle.stats()["sampled_out"] == 1
         assert handle.stats()["open_runs"] == 0
+
+
+def test_two_calls_with_the_same_text(captured: Captured) -> None:
+    """The second model only repeats what it was told to say: the prompt is that of the first one."""
+    with rageval_hooks.start_turn(QUESTION) as turn:
+        ask_model(langchain.model(), langchain.FACTS)
+        langchain.model().invoke([("system", f"Say: {ANSWER}"), ("user", "Please.")])
+        turn.respond(ANSWER)
+
+    assert PIER in captured.turn.prompt[0].content

@@ -220,6 +220,30 @@ def test_an_async_generator_that_is_talked_to() -> None:
     assert asyncio.run(_talk()) == ["first", "second", "caught"]
 
 
+def test_an_async_stream_that_its_reader_leaves(captured: Captured) -> None:
+    """The generator is closed with it, and may end quietly: the answer is not whole all the same."""
+    closed: list[str] = []
+
+    @rag_turn
+    async def talk(question: str) -> Any:
+        try:
+            yield "It was "
+            yield "in 2019."
+        except GeneratorExit:
+            closed.append(question)
+
+    async def leave() -> None:
+        talking: Any = talk(QUESTION)
+        await anext(talking)
+        await talking.aclose()
+
+    asyncio.run(leave())
+
+    turn = captured.turn
+    assert closed == [QUESTION]
+    assert (turn.status, turn.response, turn.complete) == ("cancelled", "It was ", False)
+
+
 def test_two_streams_that_are_read_side_by_side(captured: Captured) -> None:
     for _ in zip(stream("A?"), stream("B?"), strict=True):
         pass

@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import rageval_hooks
 from rageval_hooks import Passage, metric
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.manual.conftest import Captured
 
@@ -476,3 +477,22 @@ def test_a_trace_that_cannot_be_named_does_not_break_the_block(
         turn.respond("In 2019.")
     assert turn.trace_id == ""
     assert [one.response for one in captured.turns] == ["In 2019."]
+
+
+@pytest.mark.parametrize("event", ["start", "end"])
+def test_a_turn_that_cannot_be_recorded_does_not_break_the_block(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    """The block runs to its end, and our exception is counted."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("our own mistake")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shared_recorder(), event, fail)
+        with rageval_hooks.start_turn(QUESTION) as turn:
+            turn.respond(ANSWER)
+
+    assert captured.turns == []
+    assert captured.handle.stats()["internal_errors"] == 1
+    captured.handle.pipeline._counters.reset_after_fork()

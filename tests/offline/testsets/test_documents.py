@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.testsets.chunks import Chunk, chunks_of, cut, spread, unique_chunks
 from rageval_hooks.offline.testsets.documents import Document, Library, read_documents
 from rageval_hooks.offline.testsets.stores import chunks_of_store
-from tests.offline.pdf import GLYPH_NUMBERS, pdf
+from tests.offline.pdf import GLYPH_NUMBERS, HELVETICA, pdf
 
 FERRY = "The ferry to Quern takes 18 minutes. It runs every hour."
 
@@ -127,6 +128,14 @@ class TestOffice:
         [problem] = read(tmp_path, a__docx=b"hello").problems
         assert problem.startswith("a.docx: it is not a .docx file")
 
+    def test_an_office_file_that_is_damaged(self, tmp_path: Path) -> None:
+        """A zip archive without a document in it, for example."""
+        with zipfile.ZipFile(tmp_path / "a.docx", "w") as archive:
+            archive.writestr("word/other.xml", "<x/>")
+
+        [problem] = read_documents([tmp_path]).problems
+        assert problem.startswith("a.docx: MarkItDown cannot read it: ")
+
     def test_compressed_files(self, tmp_path: Path) -> None:
         """Are read as what is in them."""
         (tmp_path / "a.md.gz").write_bytes(gzip.compress(FERRY.encode()))
@@ -194,6 +203,12 @@ class TestFiles:
                 pdf(["The pier."], GLYPH_NUMBERS),
                 "the fonts of 1 of its 1 pages cannot be decoded",
             ),
+            # The numbers of the glyphs are those of letters, of other ones.
+            (
+                "glyphs.pdf",
+                pdf(["\0T\0h\0e\0 \0p\0i\0e\0r"], GLYPH_NUMBERS),
+                "the fonts of 1 of its 1 pages cannot be decoded",
+            ),
             ("no.pdf", b"hello", "it is not a readable PDF"),
             ("empty.md", b" \n", "it is empty"),
         ],
@@ -238,6 +253,17 @@ class TestFiles:
 
         [problem] = read_documents([path]).problems
         assert "'.png' are not read; those in .adoc, .docx, .epub" in problem
+
+    def test_a_pdf_of_which_one_page_cannot_be_decoded(self, tmp_path: Path) -> None:
+        """The other pages are read, and the problem is named. A picture has no text, and no fonts."""
+        pages = pdf(["The pier.", "\0F\0e\0r\0r\0y", ""], HELVETICA, GLYPH_NUMBERS, HELVETICA)
+        (tmp_path / "a.pdf").write_bytes(pages)
+        library = read_documents([tmp_path / "a.pdf"])
+
+        assert [document.text for document in library.documents] == ["The pier."]
+        assert library.problems == [
+            "a.pdf: the fonts of 1 of its 3 pages cannot be decoded: text recognition (OCR) reads them"
+        ]
 
     def test_a_locked_pdf(self, tmp_path: Path) -> None:
         """Asks for one without a password."""
@@ -419,7 +445,14 @@ def broken():
     raise RuntimeError("no disk")
 
 
+class Closed(VectorStore):
+    def get_nodes(self):
+        raise ConnectionError("the store is closed")
+
+
+closed = Closed()
 empty = []
+partly = ["", FERRY, "  "]
 number = 7
 """
 
@@ -445,11 +478,16 @@ class TestStores:
 
         assert chunk == Chunk(id="d1", text="The ferry to Quern takes 18 minutes.", document="ferry.md")
 
+    def test_what_has_no_text_is_no_chunk(self, stores: str) -> None:
+        """No question could be asked about it."""
+        assert [chunk.text for chunk in chunks_of_store(f"{stores}:partly")] == ["The ferry to Quern takes 18 minutes."]
+
     @pytest.mark.parametrize(
         ("name", "message"),
         [
             ("empty", "has no chunks with a text"),
             ("number", "is an int, whose chunks cannot be listed: name a list of documents"),
+            ("closed", "the chunks of Closed cannot be listed: ConnectionError: the store is closed"),
             ("broken", r"broken\(\) failed: RuntimeError: no disk"),
             ("nods", r"there is no 'nods'. Did you mean 'nodes'\?"),
         ],

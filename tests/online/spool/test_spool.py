@@ -726,3 +726,55 @@ def test_a_shutdown_leaves_what_is_being_judged_to_the_next_process(tmp_path: Pa
     assert owners == [(None,)]
     assert late(before) == []
     assert [evaluation["graded"] for evaluation in late(after)] == [0.5]
+
+
+def test_the_same_turn_is_judged_once(tmp_path: Path) -> None:
+    """An application may submit it again: its job is in the file already."""
+    pipeline = make_pipeline(tmp_path / "spool.db", unreachable, InMemoryExporter())
+    [turn] = turns(1)
+    for _ in range(2):
+        pipeline.submit(EndedTurn.of(turn))
+    pipeline.flush(10)
+    counts = pipeline.stats()["spool"]
+    pipeline.shutdown(10)
+
+    assert (counts["accepted"], counts["stored"], counts["duplicates"]) == (2, 1, 1)
+
+
+def test_a_process_claims_no_more_than_fits_into_its_memory(tmp_path: Path) -> None:
+    """One job is always taken, whatever its size."""
+    file = SpoolFile(Settings(spool_path=str(tmp_path / "spool.db")))
+    other = SpoolFile(Settings(spool_path=str(tmp_path / "spool.db")))
+    with file.transaction():
+        for number in range(3):
+            assert file.add(str(number), "x" * 100) == "stored"
+    with other.transaction():
+        claimed = [len(other.claim(10, waiting=False, max_bytes=size)) for size in (1, 150)]
+
+    assert claimed == [1, 2]
+
+
+def test_too_many_turns_for_a_file_that_cannot_be_used(tmp_path: Path) -> None:
+    """Those that wait in memory are bounded; the trace of another one says why it is not judged."""
+    gate, path, exporter = threading.Event(), tmp_path / "folder" / "spool.db", InMemoryExporter()
+    _damaged(path)
+
+    def answer(_: Any) -> Any:
+        assert gate.wait(30)
+        return {"value": 0.5}
+
+    pipeline = make_pipeline(path, answer, exporter, queue_size=1)
+    for number, turn in enumerate(turns(3)):
+        pipeline.submit(EndedTurn.of(turn))
+        # Each one was tried before the next one comes.
+        assert wait_until(lambda n=number: pipeline.stats()["spool"]["in_memory"] > n, 30)  # type: ignore[misc]
+        assert wait_until(lambda: not pipeline.stats()["spool"]["buffered"], 30)
+    assert wait_until(lambda: any(isinstance(one, Skipped) for one in exporter.results("graded")), 30)
+    gate.set()
+    assert pipeline.flush(30)
+    counts = pipeline.stats()["spool"]
+    pipeline.shutdown(10)
+
+    skipped = [result.reason for result in exporter.results("graded") if isinstance(result, Skipped)]
+    assert set(skipped) == {"the spool cannot be used, and too many turns wait in memory"}
+    assert counts["dropped_memory_full"] == len(skipped) > 0
