@@ -44,9 +44,7 @@ def agreement(
     map_file: options.MapFile = None,
     sheet: options.Sheet = None,
     encoding: options.Encoding = None,
-    form: Annotated[
-        Literal["text", "markdown", "json"], typer.Option("--format", help="Text, a Markdown table, or JSON.")
-    ] = "text",
+    form: Annotated[Literal["text", "json"], typer.Option("--format")] = "text",
     level: options.Level = 0.95,
     resamples: options.Resamples = 1000,
     seed: options.Seed = 0,
@@ -57,7 +55,7 @@ def agreement(
 
     Exit status: 0, or 2 if nothing could be measured.
     """
-    from rageval_hooks.offline.agreement import measure, to_json, to_markdown, to_text
+    from rageval_hooks.offline.agreement import measure, to_json, to_text
 
     reading = options.read_options(
         file, ("response",), mapping=mapping, ignore=ignore, map_file=map_file, sheet=sheet, encoding=encoding
@@ -68,7 +66,7 @@ def agreement(
     found = measure(rows, seed=seed, resamples=resamples, level=level)
     if not found:
         raise ConfigurationError(f"no score has values for both good and bad rows of {file}")
-    typer.echo({"text": to_text, "markdown": to_markdown, "json": to_json}[form](found))
+    typer.echo((to_json if form == "json" else to_text)(found))
 
 
 def read_labelled(file: Path, label: str, group: str | None, reading: ReadOptions) -> list[LabelledRow]:

@@ -421,39 +421,32 @@ def strength(auroc: float, low: float, high: float) -> str:
 
 def to_json(found: Sequence[Agreement]) -> str:
     """Return the figures as JSON."""
-    return json.dumps(
-        [{**item.model_dump(mode="json"), "in_words": _cells(item)["in words"]} for item in found], indent=1
-    )
-
-
-def to_markdown(found: Sequence[Agreement]) -> str:
-    """Return a table in Markdown."""
-    rows = list(map(_cells, found))
-    lines = [[*rows[0]], ["---"] * len(rows[0]), *([*row.values()] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return json.dumps([{**item.model_dump(mode="json"), "in_words": _in_words(item)} for item in found], indent=1)
 
 
 def to_text(found: Sequence[Agreement]) -> str:
     """Return one paragraph per score."""
     lines = []
     for item in found:
-        cells = _cells(item)
         models = f" ({', '.join(item.models)})" if item.models else ""
-        alarm = "bad" if item.score in _VERDICTS else "fail"
-        precision = cells["precision of fail"] or f"unknown, no row {'is bad' if alarm == 'bad' else 'fails'}"
-        rates = f"recall {cells['recall of fail']}, F1 {cells['F1 of fail']}"
-        agreed = f"Cohen's kappa {cells['kappa']}, balanced accuracy {cells['balanced accuracy']}"
+        left_out = f", {item.left_out} without the score" if item.left_out else ""
+        sign = "≥" if item.direction == "higher" else "≤"
+        threshold = f"{sign} {item.threshold:.2f}{' (fitted to these rows)' if item.fitted else ''}"
+        kappa = _with_bounds(item.kappa, item.kappa_low, item.kappa_high)
+        alarm, none = ("bad", "is bad") if item.score in _VERDICTS else ("fail", "fails")
+        precision = f"unknown, no row {none}" if item.fail_precision is None else f"{item.fail_precision:.2f}"
         lines += [
-            f"{item.score}{models}: {cells['in words']}",
-            f"  AUROC {cells['AUROC']} on {cells['rows']}",
-            f"  with the threshold {cells['threshold']}: {agreed}",
-            f"  as an alarm: precision of {alarm} {precision}, {rates}",
+            f"{item.score}{models}: {_in_words(item)}",
+            f"  AUROC {_with_bounds(item.auroc, item.auroc_low, item.auroc_high)} on {item.rows} rows{left_out}",
+            f"  with the threshold {threshold}: Cohen's kappa {kappa}, balanced accuracy {item.balanced_accuracy:.2f}",
+            f"  as an alarm: precision of {alarm} {precision}, recall {item.fail_recall:.2f}, F1 {item.fail_f1:.2f}",
         ]
-        if cells["calibration error"]:
-            lines.append(f"  calibration error {cells['calibration error']}")
+        if item.calibration_error is not None:
+            lines.append(f"  calibration error {item.calibration_error:.2f}")
         if item.alpha is not None:
+            with_people = _with_bounds(item.alpha, item.alpha_low, item.alpha_high)
             among = f"of people among themselves {item.people_alpha:.2f}"
-            lines.append(f"  Krippendorff's alpha with people {cells['alpha']}; {among}")
+            lines.append(f"  Krippendorff's alpha with people {with_people}; {among}")
         lines.append(
             f"  labels for the share of bad answers within {_MARGIN:.0%}: {item.labels_needed:,}; without this score "
             f"{item.labels_needed_plain:,}"
@@ -463,23 +456,8 @@ def to_text(found: Sequence[Agreement]) -> str:
 
 def _with_bounds(*figures: float | None) -> str:
     value, low, high = ("" if figure is None else f"{figure:.2f}" for figure in figures)
-    return value and f"{value} ({low} to {high})"
+    return f"{value} ({low} to {high})"
 
 
-def _cells(item: Agreement) -> dict[str, str]:
-    sign = "≥" if item.direction == "higher" else "≤"
-    return {
-        "score": item.score,
-        "in words": strength(item.auroc, item.auroc_low, item.auroc_high),
-        "AUROC": _with_bounds(item.auroc, item.auroc_low, item.auroc_high),
-        "kappa": _with_bounds(item.kappa, item.kappa_low, item.kappa_high),
-        "alpha": _with_bounds(item.alpha, item.alpha_low, item.alpha_high),
-        "labels for ±3 points": f"{item.labels_needed:,} ({item.labels_needed_plain:,} without)",
-        "threshold": f"{sign} {item.threshold:.2f}{' (fitted to these rows)' if item.fitted else ''}",
-        "balanced accuracy": f"{item.balanced_accuracy:.2f}",
-        "precision of fail": "" if item.fail_precision is None else f"{item.fail_precision:.2f}",
-        "recall of fail": f"{item.fail_recall:.2f}",
-        "F1 of fail": f"{item.fail_f1:.2f}",
-        "calibration error": "" if item.calibration_error is None else f"{item.calibration_error:.2f}",
-        "rows": f"{item.rows} rows" + (f", {item.left_out} without the score" if item.left_out else ""),
-    }
+def _in_words(item: Agreement) -> str:
+    return strength(item.auroc, item.auroc_low, item.auroc_high)
