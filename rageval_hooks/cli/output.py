@@ -17,7 +17,6 @@ from rageval_hooks.errors import ConfigurationError, ExportError
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.records.record import Record
-    from rageval_hooks.offline.report import BertScore
 
 
 # --------------------------------------------------------------------------- streams
@@ -161,12 +160,3 @@ def resumable(output: Path, *, has_journal: bool = True) -> Iterator[None]:
         kept = done if journal_path(there).exists() or not has_journal else "There are no results yet"
         typer.echo(f"rageval-hooks: interrupted. {kept}", err=True)
         raise typer.Exit(130) from None  # as shells report a process that SIGINT ended: 128 + 2
-
-
-def load_encoder(model: str | None, layer: int | None, language: str, rescale: bool) -> BertScore | None:
-    """Return the encoder of the options ``--bertscore…``; None without ``--bertscore``."""
-    if model is None:
-        return None
-    from rageval_hooks.offline.report import load_bertscore
-
-    return load_bertscore(model, layers=layer, language=language, rescale=rescale)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from rageval_hooks.cli import options
-from rageval_hooks.cli.output import check_output_option, load_encoder, say, watch_records, write_file
+from rageval_hooks.cli.output import check_output_option, say, watch_records, write_file
 from rageval_hooks.errors import ConfigurationError
 
 _SUFFIXES = (".png", ".svg")
@@ -32,7 +32,7 @@ def plot(
     seed: options.Seed = 0,
 ) -> None:
     """Draw scored files: an overview, each score with mean, median and interval, ranks, variation over repeats."""
-    from rageval_hooks.offline.report import Resampling, build_report
+    from rageval_hooks.offline.report import Resampling, build_report, load_bertscore
     from rageval_hooks.offline.report.plots import draw, panels, to_png, to_svg
 
     suffix = output.suffix.lower()
@@ -47,7 +47,7 @@ def plot(
         compare=False,
         lower=options.split_names(lower_is_better),
         resampling=Resampling(level=level, resamples=resamples, seed=seed),
-        scorer=load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale),
+        scorer=load_bertscore(bertscore, bertscore_layer, bertscore_language, bertscore_rescale),
         watch=watch_records,
         on_problem=say,
     )

@@ -15,7 +15,6 @@ from rageval_hooks.cli.output import (
     check_output_option,
     for_stream,
     is_same_file,
-    load_encoder,
     say,
     survive_closed_pipe,
     watch_records,
@@ -105,7 +104,7 @@ def report(
     2 if a regression cannot be excluded or an option is wrong.
     """
     from rageval_hooks.offline.backends import BACKENDS
-    from rageval_hooks.offline.report import Resampling, analyze, check_gate, conclude, gate_of
+    from rageval_hooks.offline.report import Resampling, analyze, check_gate, conclude, gate_of, load_bertscore
     from rageval_hooks.offline.report.tables import print_tables, to_markdown, to_plain_text
 
     names = options.split_names(metrics)
@@ -140,7 +139,7 @@ def report(
             worst_by=worst_by,
             lower=options.split_names(lower_is_better),
             resampling=Resampling(level=level, resamples=resamples, seed=seed),
-            scorer=load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale),
+            scorer=load_bertscore(bertscore, bertscore_layer, bertscore_language, bertscore_rescale),
             watch=watch_records,
             on_problem=say,
             bounded=list(bounds),

@@ -112,8 +112,7 @@ def _bar(total: int, wanted: bool) -> Iterator[Advance]:
 
 def _scored(items: Sequence[Record | str], run: ScoringRun, advance: Advance = lambda _: None) -> list[Record | str]:
     """Return rows with their scored records. Rows that cannot be used keep their places."""
-    lines = run.score([item for item in items if isinstance(item, Record)], advance)
-    scored = map(Record.model_validate_json, lines)
+    scored = iter(run.score([item for item in items if isinstance(item, Record)], advance))
     return [item if isinstance(item, str) else next(scored) for item in items]
 
 

@@ -324,7 +324,7 @@ class _PartScorer:
         for index, record in enumerate(earlier):
             if all(map(is_final, record.results)):
                 run.keep(index, record)
-        lines = run.score([item for item in part if isinstance(item, Record)])
+        scored = run.score([item for item in part if isinstance(item, Record)])
         if run.broken:
             raise JudgeUnavailableError(run.broken)
         done = _Done(
@@ -345,7 +345,8 @@ class _PartScorer:
             [(name, pyarrow.type_for_alias(kind)) for name, kind in columns.items()],
             metadata={_METADATA: done.model_dump_json()},
         )
-        rows = [row_of(Record.model_validate_json(line)) | {"rageval_record": line.decode()} for line in lines]
+        lines = zip(scored, scored.lines(), strict=True)
+        rows = [row_of(record) | {"rageval_record": line.decode()} for record, line in lines]
         buffer = pyarrow.BufferOutputStream()
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), buffer, compression="zstd")
         _write(file.part_name(number), buffer.getvalue().to_pybytes())

@@ -294,7 +294,7 @@ class Watch:
         run = ScoringRun(
             self._pipeline, concurrency=self._concurrency, budget=self._budget, privacy=self._pipeline.privacy
         )
-        scored = [Record.model_validate_json(line) for line in run.score(records)] if records else []
+        scored = list(run.score(records)) if records else []
         if run.broken:
             raise JudgeUnavailableError(run.broken)
         for record in scored:

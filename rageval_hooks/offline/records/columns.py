@@ -500,7 +500,8 @@ class _Sample:
             ]
             # context_1, context_2
             if len(paths) > 1 and len({re.sub(r"\d+", "", path) for path in paths}) == 1 and "[" not in paths[0]:
-                return f"[{', '.join(map(_quoted, paths))}]"
+                is_word = re.compile(r"[A-Za-z_]\w*", re.ASCII).fullmatch
+                return f"[{', '.join(path if is_word(path) else json.dumps(path) for path in paths)}]"
         else:
             paths = [path for path, texts in self._texts.items() if self._suits(name, path, texts)]
             # Another one is for an answer by its name, such as "response_b", but empty in some rows, or has numbers.
@@ -581,10 +582,6 @@ def _may_be(name: str, value: Any) -> bool:
     if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value) and name != "reference":
         return bool(chat_text(value, role)) or not {"role", "from", "type", "speaker"} & value[0].keys()
     return True
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else json.dumps(name)
 
 
 def _no_column(name: str) -> str:

@@ -198,8 +198,7 @@ def read_items(
     found = ColumnMap({})
     if is_export(first):
         items = _read_groups(source, _spans_by_trace, _records_of_trace)
-    # Records of older releases have no version, but an id next to the turn, which evaluations lack.
-    elif holds_turn(first) and "rageval_record" not in first and ("id" not in first or "stage" in first):
+    elif holds_turn(first) and "rageval_record" not in first:
         items = _read_groups(source, _evaluation_by_turn, _record_of_evaluations)
     else:
         rows: Iterable[Row | BadRow] = source

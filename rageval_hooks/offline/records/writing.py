@@ -25,7 +25,6 @@ from rageval_hooks.offline.records.rows import (
 )
 from rageval_hooks.offline.rouge import rouge_pairs
 from rageval_hooks.score import Score, is_about_turn
-from rageval_hooks.turn import Passage
 
 Table = tuple[list[str], Iterator[Mapping[str, Any]]]
 """The header and the rows."""
@@ -297,7 +296,12 @@ def _consistency(values: Sequence[float]) -> dict[str, Any]:
 def _cells(record: Record) -> dict[str, Any]:
     """Return the cells of an answer; None or an empty object for what is not known."""
     scores = {score.name: score.value for score in record.scores()}
-    keys = _passage_keys(record.turn.passages)
+    # What each passage is called: its id, or its number. Ids come first, so that a number never takes the name of
+    # another passage's id.
+    passages = record.turn.passages
+    order = sorted(range(len(passages)), key=lambda index: not passages[index].id)
+    names = distinct([passages[index].id or str(index + 1) for index in order])
+    keys = [key for _, key in sorted(zip(order, names, strict=True))]
     ranks: dict[str, Any] = {
         theirs: {name.removeprefix(ours): value for name, value in scores.items() if name.startswith(ours)}
         for theirs, ours in (("precision@", "precision@"), ("AP@", "ap@"))
@@ -306,7 +310,7 @@ def _cells(record: Record) -> dict[str, Any]:
     citations = {name.removeprefix("citation."): scores[name] for name in _OF_CITATIONS if name in scores}
     attempted = scores.get("no_answer")
     return {
-        _PASSAGES: _json(dict(zip(keys, (passage.text for passage in record.turn.passages), strict=True))),
+        _PASSAGES: _json(dict(zip(keys, (passage.text for passage in passages), strict=True))),
         _ANSWER: [{"text": record.turn.response, "citations": []}],
         _GRADES: {
             keys[result.target.index]: int(result.value)
@@ -336,11 +340,3 @@ def _nuggets_cell(record: Record, scores: Mapping[str, float]) -> dict[str, Any]
     parts = {"nuggets": "text", "labels": "importance", "assignments": "support"} if nuggets else {}
     lists = {theirs: [nugget.get(ours) for nugget in nuggets] for theirs, ours in parts.items()}
     return {"nuggetizer_scores": found, **lists}
-
-
-def _passage_keys(passages: Sequence[Passage]) -> list[str]:
-    """Return what each passage is called in a cell: its id, or its number. Repeated ids get a number."""
-    # Ids come first, so that a number never takes the name of another passage's id.
-    order = sorted(range(len(passages)), key=lambda index: not passages[index].id)
-    keys = distinct([passages[index].id or str(index + 1) for index in order])
-    return [key for _, key in sorted(zip(order, keys, strict=True))]

@@ -362,7 +362,12 @@ def analyze(
                 runs=file.runs,
                 notes=tuple(file.notes),
                 verdicts={label: file.verdicts[label] for label in VERDICTS} if file.verdicts else {},
-                causes=_causes(file),
+                causes=tuple(
+                    CauseReport(
+                        cause=cause, answers=rows.count, bad=rows.bad, example=show_turn(file, rows.first, None)
+                    )
+                    for cause, rows in sorted(file.causes.items(), key=lambda item: -item[1].count)
+                ),
                 judged_share=file.judged_sample.share(how),
                 conversation=file.conversation() if group_by == "session" else None,
                 bad=file.bad,
@@ -412,14 +417,6 @@ def _summary(file: ScoredFile, name: str, how: Resampling) -> ScoreSummary:
         if file.runs > 1:
             fields["repeats"] = variation(values.values, values.questions, how)
     return ScoreSummary(name=name, **fields)
-
-
-def _causes(file: ScoredFile) -> tuple[CauseReport, ...]:
-    found = sorted(file.causes.items(), key=lambda item: -item[1].count)
-    return tuple(
-        CauseReport(cause=cause, answers=rows.count, bad=rows.bad, example=show_turn(file, rows.first, None))
-        for cause, rows in found
-    )
 
 
 def _ranks(file: ScoredFile) -> Ranks | None:

@@ -115,11 +115,14 @@ class BertScore:
         return value if self.baseline is None else (value - self.baseline) / (1 - self.baseline)
 
 
-def load_bertscore(model: str, *, layers: int | None = None, language: str = "en", rescale: bool = True) -> BertScore:
+def load_bertscore(
+    model: str | None, layers: int | None = None, language: str = "en", rescale: bool = True
+) -> BertScore | None:
     """Load an encoder, from this machine or from the hub.
 
     Args:
         model: a model name on the Hugging Face Hub, or a folder; a folder named ``xlm-roberta-large`` holds that model.
+            None for no encoder.
         layers: the layer whose vectors are compared; None for that of xlm-roberta-large.
         language: language of the texts. The baseline of English is known.
         rescale: rescale if the baseline is known. The name of the model that the scores state tells whether it was.
@@ -128,6 +131,8 @@ def load_bertscore(model: str, *, layers: int | None = None, language: str = "en
         ConfigurationError: ``layers`` is missing for another model, or the model has no such layer.
         ModelUnavailableError: the model cannot be loaded.
     """
+    if model is None:
+        return None
     is_default = Path(model).name == _MODEL
     if layers is None:
         if not is_default:

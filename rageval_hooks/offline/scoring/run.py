@@ -186,18 +186,15 @@ class ScoringRun:
             if self._judge is not None:
                 await self._judge.aclose()
 
-    def score(self, records: Sequence[Record], advance: Advance = lambda _: None) -> list[bytes]:
-        """Score records; also in a notebook, which runs an event loop.
-
-        Returns:
-            A line of JSON for each record, in their order.
+    def score(self, records: Sequence[Record], advance: Advance = lambda _: None) -> ScoredRecords:
+        """Score records, and return them in their order; also in a notebook, which runs an event loop.
 
         Raises:
             JudgeUnavailableError: the judge does not work.
             WorkerError: a worker process ended.
         """
         run_on_thread(self.run(enumerate(records), advance))
-        return list(ScoredRecords(self._journal).lines())
+        return ScoredRecords(self._journal)
 
     def keep(self, index: int, record: Record) -> None:
         """Note a record with all its results."""

@@ -251,8 +251,7 @@ def settings_of(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]
         "judge": None if pipeline.judge is None else str(pipeline.judge),
         "judge options": options,
         "thresholds": settings.thresholds,
-        # Only where they are not the default, so that a run that an older release began can go on.
-        **settings.model_dump(mode="json", include=_OF_SCORES, exclude_defaults=True),
+        **settings.model_dump(mode="json", include=_OF_SCORES),
     }
 
 

@@ -532,12 +532,6 @@ class TestOurOwn:
         assert write_records(path, [record]) == 1
         assert list(read_records(path)) == [record]
 
-    def test_records_of_older_releases(self, tmp_path: Path) -> None:
-        """They have no version of the format."""
-        row = {"id": "q0", "document": "d", "target": "t", "turn": {"query": QUERY, "response": RESPONSE}}
-        [record] = read_records(write_lines(tmp_path / "a.jsonl", [row]))
-        assert (record.id, record.document, record.target, record.turn.query) == ("q0", "d", "t", QUERY)
-
     def test_evaluations_of_the_exporter_with_their_late_scores(self, tmp_path: Path) -> None:
         """A turn has several lines: one inline, and one for each metric that came later."""
         path = tmp_path / "a.jsonl"
