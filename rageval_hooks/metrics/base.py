@@ -346,7 +346,7 @@ class GroundingMetric(LocalMetric):
     requires = ("response", "passages")
     passages = "prompt"
     family = "local"
-    source = "ours; all-MiniLM-L6-v2"
+    source = "ours"
     default = True
     about_claims = True
 

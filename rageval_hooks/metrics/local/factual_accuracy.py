@@ -20,7 +20,7 @@ class SemanticGrounding(GroundingMetric):
         ScoreDefinition(name="semantic_grounding", description="similarity of the response and the context as wholes"),
     )
     models = ("embedder",)
-    source = "RAG Evaluation Pipeline (Lite); all-MiniLM-L6-v2"
+    source = "RAG Evaluation Pipeline (Lite)"
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the cosine; skipped if the response or the context has no words."""
@@ -39,7 +39,7 @@ class EntityConsistency(GroundingMetric):
         ScoreDefinition(name="entity_consistency", description="share of the response's named entities in the context"),
     )
     models = ("nlp",)
-    source = "RAG Evaluation Pipeline (Lite); en_core_web_sm"
+    source = "RAG Evaluation Pipeline (Lite)"
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the share; skipped if the response has no entities, or is not in English."""
@@ -72,7 +72,7 @@ class FactualAccuracy(GroundingMetric):
         ScoreDefinition(name="factual_accuracy", description="mean of semantic grounding and entity consistency"),
     )
     models = ("embedder", "nlp")
-    source = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
+    source = "RAG Evaluation Pipeline (Lite)"
 
     def __init__(self, grounding_weight: float = 0.5) -> None:
         if not 0 <= grounding_weight <= 1:

@@ -46,7 +46,7 @@ class HallucinationEvaluation(GroundingMetric):
     )
     models = ("hhem",)
     default = False
-    source = "Open RAG Eval; vectara/hallucination_evaluation_model"
+    source = "Open RAG Eval"
 
     def __init__(self, *, max_passes: int = 64) -> None:
         if max_passes < 1:

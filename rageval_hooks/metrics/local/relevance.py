@@ -84,7 +84,7 @@ class AnswersQuestion(LocalMetric):
     family = "local"
     answerable_only = True
     about_claims = True
-    source = "ours; all-MiniLM-L6-v2"
+    source = "ours"
     default = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
@@ -133,7 +133,7 @@ class AnswerRelevance(LocalMetric):
     models = ("cross_encoder",)
     family = "local"
     answerable_only = True
-    source = "RAG Evaluation Pipeline (Lite); cross-encoder/ms-marco-MiniLM-L-6-v2"
+    source = "RAG Evaluation Pipeline (Lite)"
     default = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
@@ -178,7 +178,7 @@ class ConceptCompleteness(LocalMetric):
     models = ("embedder", "nlp")
     family = "local"
     answerable_only = True
-    source = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
+    source = "RAG Evaluation Pipeline (Lite)"
     default = True
     about_claims = True
 
@@ -281,7 +281,7 @@ class ContextRelevance(LocalMetric):
     models = ("embedder",)
     family = "local"
     answerable_only = True
-    source = "ours; all-MiniLM-L6-v2"
+    source = "ours"
     default = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
