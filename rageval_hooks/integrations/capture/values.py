@@ -149,7 +149,7 @@ def answer_keys_in(keys: Iterable[Any], usual: Sequence[str] = _USUAL) -> list[s
 
 
 def is_answer_object_key(key: str) -> bool:
-    """Return True if an object under a key is certainly the answer. Under "result" it may be a grader's verdict."""
+    """Return True if an object under a key is certainly the answer. Under "result" it may be a grader's judgement."""
     return key == "answer" or _is_final(key)
 
 

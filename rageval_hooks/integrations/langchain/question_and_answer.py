@@ -167,7 +167,7 @@ def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[
         is_newer = not written or writer_of(text, written, str) is not None
         replies = () if is_newer else _replies(fields, given, written).values()
         return _first_matching(list(replies), written[:1], carries) or text
-    # An object under an answer key may be a grader's verdict. It is the answer only if nothing else is.
+    # An object under an answer key may be a grader's judgement. It is the answer only if nothing else is.
     other = _answer_under_other_key(fields, given, written, streamed)
     return other or _under_answer_key(fields, given, certain=False) or ""
 
@@ -183,7 +183,7 @@ def _under_answer_key(fields: Mapping[Any, Any], given: Any, certain: bool = Tru
     Args:
         fields: the mapping.
         given: the input.
-        certain: False for objects, which may be verdicts about an answer.
+        certain: False for objects, which may be judgements of an answer.
     """
     for key in values.answer_keys_in(fields):
         item = fields.get(key)
