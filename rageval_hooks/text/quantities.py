@@ -84,9 +84,9 @@ _CLOCK: Final = re.compile(
     re.IGNORECASE,
 )
 # What a time of day has that does not begin with a digit.
-_TIME_WORDS: Final = (
-    " past ", "quarter to", "noon", "midday", "midnight", "clock", "uhr", " am", " a.m", " pm", " p.m",
-)  # fmt: skip
+_TIME_WORDS: Final = (" past ", "quarter to", "noon", "midday", "midnight", "clock", "uhr", " pm", " p.m")
+# " am" and " a.m" in "nine am"; not in "amount"
+_AFTER_HOUR_WORD: Final = re.compile(r" a\.?m(?![^\W_])")
 _AM_OR_PM: Final = re.compile(r"([ap])\.?\s?m\.?\Z", re.IGNORECASE)
 # "at 9", "from 9", "9 to 5", "9-17": what is before or after an hour that nothing else marks.
 _BEFORE_HOUR: Final = re.compile(r"(?:\b(?:at|from|until|till|by|to|and|between|um|bis|von|à)|\d\s?[-–—])\s?\Z", re.I)
@@ -152,10 +152,14 @@ _SUM_GAP: Final = re.compile(r"(?:,|,? and)? ?")
 @kept
 def find_quantities(text: str) -> Sequence[Quantity]:
     """Return the quantities of a text in order. "1 hour 30 minutes" gives its parts, and both together."""
-    both, found = f"{text}\n{text.lower()}", [*_clock_times(text), *_in_other_languages(text)]
+    lower = text.lower()
+    found = [*_clock_times(text, lower), *_in_other_languages(text)]
     for find, hints in _RARE:
         # Python finds a word of a list far sooner than an expression finds one of its alternatives.
-        if any(map(both.__contains__, hints)):
+        if any(map(lower.__contains__, hints)):
+            found += find(text)
+    for find, sign in _RARE_IN_CAPITALS:
+        if sign.search(text):
             found += find(text)
     taken = {at for quantity in found for at in range(quantity.start, quantity.end)}
     numbers = [number for number in find_numbers(text) if number.start not in taken]
@@ -184,8 +188,8 @@ def _value(number: Number) -> float | None:
     return float(number.readings[0]) if is_decimal(number.readings[0]) else None
 
 
-def _clock_times(text: str) -> Iterator[Quantity]:
-    is_spelled = any(map(text.lower().__contains__, _TIME_WORDS))
+def _clock_times(text: str, lower: str) -> Iterator[Quantity]:
+    is_spelled = any(map(lower.__contains__, _TIME_WORDS)) or _AFTER_HOUR_WORD.search(lower)
     for found in scan(_CLOCK, text) if is_spelled else scan_at(_CLOCK, text, words_of(text).first_digits):
         half = (_AM_OR_PM.search(found.group()) or "  ")[1].strip().casefold()
         if found["name"]:
@@ -406,12 +410,16 @@ def _sums(text: str, parts: Sequence[Quantity]) -> Iterator[Quantity]:
             yield Quantity(one.start, other.end, tuple(readings), "number")
 
 
-# Quantities that few texts have, and what a text with one of them has: in lower case, or as it is written.
+# Quantities that few texts have, and what a text with one of them has in lower case.
 _RARE: Final[Sequence[tuple[Callable[[str], Iterable[Quantity]], Sequence[str]]]] = (
     (_fractions, (*FRACTIONS, *_GLYPHS)),
     (_centuries, ("centur", "jahrhundert", "siècle", "eeuw", "siglo", "secolo", "século", *_DECADES)),
-    (_roman_numbers, ("II", "IV", "IX", "VI", "XI", "XV", "XX", "XL", "VV", "VX", " I", " V", " X")),
-    (_short_years, ("FY", "CY", "Q", "1H", "2H", "3H", "4H", "H1", "H2", "H3", "H4")),
+)
+_RARE_IN_CAPITALS: Final[Sequence[tuple[Callable[[str], Iterable[Quantity]], re.Pattern[str]]]] = (
+    # "IV", and " I" without a letter behind it
+    (_roman_numbers, re.compile(r"[IVX](?:[IVX]|(?<=\s.)(?![^\W_]))")),
+    # "FY22", "Q3 21", "1H21"
+    (_short_years, re.compile(r"[FC]Y|Q|H['’\d]")),
 )
 
 _HEDGE: Final = re.compile(
