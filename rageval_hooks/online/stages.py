@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from rageval_hooks.exporters.base import ContentPolicy
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
@@ -90,7 +91,7 @@ class TurnPool:
         is_awaited = deadline is not None and len(self._sizes) < _MAX_AWAITED
         return PendingTurn(deadline if deadline is not None and is_awaited else time.perf_counter())
 
-    def start(self, steps: Steps[None], pending: PendingTurn, size: int) -> None:
+    def start(self, steps: Steps[Any], pending: PendingTurn, size: int) -> None:
         """Start to evaluate a turn, whose steps end with :meth:`finish`.
 
         Args:
@@ -176,54 +177,36 @@ class InlineStage:
         # Such a process may be terminated once the caller has its answer: it waits for the export too.
         in_child = is_multiprocessing_child()
         if not (in_child or may_have_scores) or not TURN_POOL.has_room(size, self.settings):
-            if not self.delivery.submit(partial(self._on_worker, ended, context, begun), size):
+            if not self.delivery.submit(partial(self._late, ended, context, begun), size):
                 begun.drop("queue_full")
             return DONE
         deadline = time.perf_counter() + self.settings.inline_budget_ms / 1e3
         waits = in_child or self.delivery.has_callback or (context is not None and context.caller_waits)
         pending = TURN_POOL.pending(deadline if waits else None)
-        TURN_POOL.start(self._on_pool(ended, context, begun, deadline, pending), pending, size)
+        TURN_POOL.start(self._evaluate(ended, context, begun, deadline=deadline, pending=pending), pending, size)
         return pending
 
-    def _on_pool(
+    def _late(
+        self, ended: EndedTurn, context: TurnContext | None, begun: CountedTurn
+    ) -> Coroutine[None, None, None] | None:
+        """Return the export of a turn whose metrics are all late, on the background thread."""
+        export = run_steps(self._evaluate(ended, context, begun, deadline=time.perf_counter()))
+        return None if export is None else export()
+
+    def _evaluate(
         self,
         ended: EndedTurn,
         context: TurnContext | None,
         begun: CountedTurn,
+        *,
         deadline: float,
-        pending: PendingTurn,
-    ) -> Steps[None]:
-        try:
-            export = yield from self._evaluate(ended, context, begun, deadline)
-            if export is not None:
-                turn = ended.build()
-                if self.delivery.submit(export, turn.size):
-                    begun.end(self._outcome(turn))
-                else:
-                    begun.drop("queue_full")
-            # Such a process may end without notice once its function has returned.
-            if is_multiprocessing_child():
-                self.worker.flush(deadline - time.perf_counter())
-        finally:
-            TURN_POOL.finish(pending)
-
-    def _on_worker(
-        self, ended: EndedTurn, context: TurnContext | None, begun: CountedTurn
-    ) -> Coroutine[None, None, None] | None:
-        """Return the export of a turn whose metrics are all late; it is in the queue of exports already."""
-        export = run_steps(self._evaluate(ended, context, begun, deadline=time.perf_counter()))
-        if export is None:
-            return None
-        begun.end(self._outcome(ended.build()))
-        return export()
-
-    def _evaluate(
-        self, ended: EndedTurn, context: TurnContext | None, begun: CountedTurn, deadline: float
+        pending: PendingTurn | None = None,
     ) -> Steps[Export | None]:
-        """Build a turn, and run the local metrics that fit before the deadline.
+        """Build a turn, run the local metrics that fit before the deadline, and queue its export.
 
         Returns:
-            What hands over the results and the rest; None if that failed, which is counted.
+            What hands over the results and the rest, if nobody waits: the caller is in the queue of exports itself.
+            None otherwise, and if the evaluation failed, which is counted.
         """
         what, cause = "a turn could not be built from what was recorded", "not_built"
         try:
@@ -251,13 +234,24 @@ class InlineStage:
                 rest = rest and rest.model_copy(update=redacted)
             if has_scores:
                 self.delivery.annotate(evaluation)
-            return partial(self._dispatch_and_export, self.counters.counted(evaluation), rest, analysis)
+            export = partial(self._dispatch_and_export, self.counters.counted(evaluation), rest, analysis)
+            if pending is not None and not self.delivery.submit(export, turn.size):
+                begun.drop("queue_full")
+            else:
+                begun.end("evaluated" if has_scores else "without_retrieval")
+                return export if pending is None else None
         # Also CancelledError, SystemExit and KeyboardInterrupt of the application's metrics and functions.
         except BaseException as error:
             self.counters.add("internal_errors")
             self._log.warn(what, "%s: %s [RAGEVAL-215]", what, type(error).__name__, error=error)
             begun.drop(cause)
-            return None
+        finally:
+            if pending is not None:
+                # Such a process may end without notice once its function has returned.
+                if is_multiprocessing_child():
+                    self.worker.flush(deadline - time.perf_counter())
+                TURN_POOL.finish(pending)
+        return None
 
     def _note(self, turn: Turn) -> None:
         """Note the size of a turn, and why it has no passages."""
@@ -268,9 +262,6 @@ class InlineStage:
 
     def _has_scores(self, turn: Turn) -> bool:
         return turn.is_rag or self.settings.evaluate_without_retrieval
-
-    def _outcome(self, turn: Turn) -> str:
-        return "evaluated" if self._has_scores(turn) else "without_retrieval"
 
     async def _dispatch_and_export(self, evaluation: Evaluation, rest: Job | None, analysis: TurnAnalysis) -> None:
         """Dispatch the rest of a turn's metrics, and export the turn before any of their scores.
