@@ -197,7 +197,15 @@ class ColumnMap:
             return None
 
     def take(self, row: Mapping[str, Any]) -> Fields:
-        """Sort the values of a row by field."""
+        """Sort the values of a row by field.
+
+        Raises:
+            TurnError: no row was there to find the columns.
+        """
+        if self is _UNSEEN:
+            raise TurnError(
+                "the first 100 rows are records, so its columns are not known: put such rows first, or give --map"
+            )
         if self.ignored:
             row = {column: value for column, value in row.items() if column not in self.ignored}
         found = Fields(columns=self.paths)
@@ -217,6 +225,10 @@ class ColumnMap:
         used = set(self.paths.values())
         found.rest = {column: value for column, value in row.items() if column not in used and not is_missing(value)}
         return found
+
+
+_UNSEEN = ColumnMap({})
+"""The columns of rows that are not among the first ones."""
 
 
 def as_options(columns: Mapping[str, str]) -> str:
@@ -256,7 +268,7 @@ def find_columns(
     given = given or ColumnMap({})
     rows = [{column: row[column] for column in row if column not in given.ignored} for row in rows]
     if not rows:
-        return given
+        return given if given.columns else _UNSEEN
     sample = _Sample(rows, given, show)
     problem = sample.misnamed() or sample.missing(required, may_be_empty=may_be_empty)
     if not problem and "response" in required and "response" not in given.columns:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.offline.records import read_records
+from rageval_hooks.offline.records.columns import ColumnMap
+from rageval_hooks.offline.records.reading import ReadOptions
 from rageval_hooks.offline.report import build_report
 from rageval_hooks.offline.report.tables import to_plain_text
 from rageval_hooks.offline.scoring.score_file import score_file
@@ -233,6 +235,20 @@ def test_records_and_rows_in_one_test_set(tmp_path: Path, order: int) -> None:
     expected = [("How wide is it?", "9 m"), ("How high is it?", "3 m")][::order]
     assert [(question.question, question.reference) for question in questions] == expected
     assert bad == []
+
+
+def test_rows_behind_many_records(tmp_path: Path) -> None:
+    """The first hundred rows decide on the columns: without a row of that kind among them, the reason says so."""
+    records = [{"rageval_record": 1, "id": f"{n}", "turn": {"query": f"How wide is {n}?"}} for n in range(100)]
+    path = tmp_path / "set.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*records, {"question": "How high is it?"})))
+    reason = "the first 100 rows are records, so its columns are not known: put such rows first, or give --map"
+
+    questions, bad = read_questions(path)
+    assert (len(questions), [(row.line, row.reason) for row in bad]) == (100, [(101, reason)])
+    with pytest.raises(TurnError, match=f"line 101: {reason}"):
+        list(read_records(path, required=["query"]))
+    assert len(read_questions(path, ReadOptions(columns=ColumnMap({"query": "question"})))[0]) == 101
 
 
 @pytest.mark.parametrize(
