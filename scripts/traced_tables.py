@@ -20,8 +20,8 @@ from rageval_hooks.turn import Turn
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "traced-applications.md"
 BEGIN, END = "<!-- begin of the table -->", "<!-- end of the table -->"
-HEAD = """| framework | instrumentor | question | passages | answer | tokens | turns read right |
-|---|---|---|---|---|---|---|"""
+HEAD = """| framework | instrumentor | lacks | turns read right |
+|---|---|---|---|"""
 
 
 def row(pair: tuple[str, str], recordings: list[dict[str, Any]]) -> str:
@@ -53,16 +53,13 @@ def row(pair: tuple[str, str], recordings: list[dict[str, Any]]) -> str:
             for name, is_there in is_right.items():
                 has[name] += is_there
             right += recording["recorded"] and all(is_right[name] for name in ("question", "passages", "answer"))
-    cells = [_share(has[name], total) for name in ("question", "passages", "answer", "tokens")]
+    lacks = {name: total - has[name] for name in ("question", "passages", "answer", "tokens")}
+    missing = [name if count == total else f"{name} of {count} in {total}" for name, count in lacks.items() if count]
     versions = {name: text for one in recordings for name, text in one["versions"].items()}
     framework, instrumentor = pair
     newest = next((text for name, text in versions.items() if name.startswith(framework.split()[0])), "")
-    cells.append(f"{right} of {recorded}" if recorded else "")
-    return f"| {framework} {newest} | {instrumentor} | {' | '.join(cells)} |"
-
-
-def _share(count: int, total: int) -> str:
-    return "yes" if count == total and total else "no" if not count else f"{count} of {total}"
+    read = f"{right} of {recorded}" if recorded else ""
+    return f"| {framework} {newest} | {instrumentor} | {', '.join(missing)} | {read} |"
 
 
 def main() -> None:
