@@ -72,7 +72,9 @@ _CONVERTED_LENGTH: Final = 48
 # " (BLS)" behind "Bureau of Labor Statistics"
 _ALIAS: Final = re.compile(r"[^.;:()\n]{0,60}\((?P<letters>[A-Z]{2,6})s?\)")
 # "vinyl sulphone (VS)": an abbreviation that the text itself introduces is no further fact.
-_ALIAS_BEHIND: Final = re.compile(r"(?<![^\W_])(?P<name>[^.;:()\n]{2,60}) \((?P<letters>[A-Z][A-Za-z]{1,6}?)s?\)")
+_ALIAS_BEHIND: Final = re.compile(r" \((?P<letters>[A-Z][A-Za-z]{1,6}?)s?\)")
+_NAME_BEFORE: Final = re.compile(r"(?<![^\W_])[^.;:()\n]{2,60}\Z")
+_MAX_NAME_BEFORE: Final = 60
 # Words that are often written with a capital and name nothing.
 _NO_NAMES: Final = UNIT_WORDS | word_set("no_names")
 
@@ -151,18 +153,19 @@ def _new_facts(text: str, sentences: Sequence[Span]) -> list[Fact]:
     facts = _values(text, masked)
     # Names come last: "March 5, 2019" is no name, and "GB" in "5 GB" is none.
     names = list(_names(blank(masked, ((fact.start, fact.measure_end) for fact in facts)), sentences))
-    if names and " (" in masked:
-        aliases = scan(_ALIAS_BEHIND, masked)
-        own = {found["letters"] for found in aliases if _abbreviates(found["letters"], found["name"])}
+    if names:
+        own = {found["letters"] for found in scan(_ALIAS_BEHIND, masked) if _is_introduced(masked, found)}
         names = [name for name in names if name.text.removesuffix("s") not in own]
     if names and language_of(text) == _CAPITALISED_NOUNS:
         names = [name for name in names if any(map(str.isupper, name.text[1:])) and " " not in name.text]
     return sorted([*facts, *names])
 
 
-def _abbreviates(letters: str, name: str) -> bool:
-    """Return True if the last words of a text have the letters of an abbreviation in order, from a first letter on."""
-    words = name.casefold().split()[-len(letters) - 2 :]
+def _is_introduced(text: str, alias: re.Match[str]) -> bool:
+    """Return True if the words before an abbreviation have its letters in order, from a first letter on."""
+    start, letters = alias.start(), alias["letters"]
+    name = _NAME_BEFORE.search(text, max(0, start - _MAX_NAME_BEFORE), start)
+    words = name.group().casefold().split()[-len(letters) - 2 :] if name else []
     for first, word in enumerate(words):
         rest = iter(" ".join(words[first:]))
         if word[0] == letters[0].casefold() and all(letter in rest for letter in letters.casefold()):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rageval_hooks.text.limits import Span
@@ -41,6 +42,9 @@ _LEFT_OUT: Final = frozenset("not do does did a an any either".split())
 _UNCLEAR: Final = frozenset("no none nor neither without unless until only just merely hardly barely".split())
 # "It is open" may be about anything.
 _REFERRING: Final = frozenset("it he she they this that these those we i its his her their".split())
+
+# Of a sentence, so no word is long.
+_stem: Final = lru_cache(maxsize=16_384)(stem)
 
 _MIN_WORDS: Final = 3
 _MIN_PLAIN: Final = 5
@@ -129,7 +133,7 @@ def _statements(text: str, spans: Iterable[Span]) -> dict[tuple[str, ...], list[
         if is_unclear or len(words) < _MIN_WORDS or words[0] in _REFERRING:
             continue
         statement = Statement((start, end), words, "not" in every, "did" in every)
-        found.setdefault(tuple(map(stem, words)), []).append(statement)
+        found.setdefault(tuple(map(_stem, words)), []).append(statement)
     return found
 
 

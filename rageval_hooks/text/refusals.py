@@ -27,7 +27,7 @@ _MAX_SENTENCE_LENGTH: Final = 300
 """Maximum length of a sentence that only declines, in characters."""
 
 _MIN_ENGLISH: Final = 2
-"""Different function words of a response that is read in English alone."""
+"""Different function words of a text that is read in English alone."""
 
 _APOSTROPHES: Final = str.maketrans("’ʼ`", "'''")
 _WORD: Final = re.compile(r"[\w']+")
@@ -111,6 +111,8 @@ def sentence_declines(sentence: str) -> bool:
     # Most sentences have no negation, and this test takes a twentieth of the time of the rules.
     if not any(word in _NEGATIONS or word.startswith(_NEGATION_STARTS) for word in _WORD.findall(folded)):
         return False
+    if is_surely_english(sentence, least=_MIN_ENGLISH):
+        return _LANGUAGES[0].declines(folded)
     return any(language.declines(folded) for language in _LANGUAGES) or _declines_elsewhere(folded)
 
 

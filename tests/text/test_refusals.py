@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.refusals import asks_back, declines
+from rageval_hooks.text.refusals import asks_back, declines, sentence_declines
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,13 @@ def test_a_response_that_declines(response: str) -> None:
 def test_a_response_that_does_not(response: str) -> None:
     """It claims something, or no rule knows it."""
     assert not declines(response)
+
+
+def test_an_english_sentence_is_read_in_english_only() -> None:
+    """In Finnish, "en ... maini" would say that nothing is mentioned."""
+    assert not sentence_declines("The owner doesn't take the fee and then the rest, so the remaining part is due.")
+    assert sentence_declines("The passages do not mention the fee.")
+    assert sentence_declines("В документах не указана цена.")
 
 
 @given(st.text())
