@@ -193,8 +193,7 @@ class ModelSettings(Data):
         nlp: a spaCy pipeline with a parser and an entity recogniser.
         hhem: a model with the layout of HHEM-2, for the metric ``hhem``. It has no lexical replacement.
         grounding: computes ``groundedness``: ``"minilm"`` for the formula over the embedder's vectors, or a grounding
-            model, such as LettuceDetect, MiniCheck, FactCG or an NLI cross-encoder. It runs with ONNX Runtime where its
-            folder has ``onnx_file``.
+            model: see docs/guides/grounding-models.md.
         grounding_template: how the grounding model wants its input. ``"auto"`` recognises it by the model's name and
             its ``config.json``; the others are ``"lettucedetect"``, ``"pair"``, ``"minicheck"`` and ``"factcg"``.
         download: True to download models that are not on this machine, in the background.
@@ -202,7 +201,7 @@ class ModelSettings(Data):
         backend: computes the models on the CPU: ``"auto"`` for ONNX Runtime where it is installed, ``"onnx"`` to insist
             on it, ``"torch"`` for PyTorch. On other devices PyTorch computes.
         precision: the weights that ONNX Runtime computes with: ``"int8"``, ``"fp32"``, or ``"auto"`` for int8 in the
-            embedder, where it hardly changes any score, and fp32 elsewhere.
+            embedder and fp32 elsewhere.
         onnx_file: the ONNX file in a model's folder or hub repository; the same for all models. Without this file the
             graph is made from the weights. A file that is named here is used as it is.
         device: torch device for the models, such as ``"cpu"`` or ``"cuda:0"``.
@@ -287,36 +286,34 @@ class Settings(BaseSettings):
         enabled: False turns everything off: nothing is attached, captured or evaluated.
         metrics: names of the metrics; None for all that need only local models.
         models: ``"default"``, ``"lexical"``, or the fields of :class:`ModelSettings`.
-        exporters: where evaluations go: names, or ``"package.module:Class"``. ``otel`` writes spans. ``auto`` makes the
-            scores a backend's own where the spans go to one that this package knows: see docs/backends.md.
+        exporters: where evaluations go: names, or ``"package.module:Class"``. ``otel`` writes spans, ``auto`` posts
+            scores to the backend that gets the spans: see docs/backends.md.
         sample_rate: share of turns that are evaluated, 0..1. The trace id decides.
-        sampling_salt: a secret that the decision depends on, too. Without it, a client that chooses its trace id can
-            choose whether its turn is evaluated and judged. All processes of an application need the same one.
+        sampling_salt: a secret that the decision depends on, too, so that a client that chooses its trace id cannot
+            choose it. All processes of an application need the same one.
         judge: the judge, such as ``"openai:gpt-5-mini"``; None for no judge.
         judge_options: keyword arguments for the judge: ``base_url``, ``timeout`` … The key comes from the environment
             (``OPENAI_API_KEY``), not from here.
         judge_sample_rate: share of turns that are judged, 0..1, at most ``sample_rate``; or a share for each metric, by
-            name, judged or local. Judged turns are a part of the evaluated turns. None to judge every evaluated turn.
+            name, judged or local. None to judge every evaluated turn.
         judge_sample_by_verdict: share of turns that are judged, by the local verdict of the turn, such as
             ``good=0.02, doubtful=0.5, bad=0.5``; more than 0, at most ``sample_rate``. See docs/judge.md.
-        judge_sample_floor: how many turns each process judges in an hour at least, if it has as many. With little
-            traffic the shares are raised. The share that held is on every score.
-        judge_budget: what the judge may use, such as ``calls_per_day=1000, usd_per_day=5``: calls, tokens or usd, per
-            minute or per day (UTC). See docs/guides/production.md.
+        judge_sample_floor: how many turns each process judges in an hour at least, if it has as many. See
+            docs/judge.md.
+        judge_budget: what the judge may use, such as ``calls_per_day=1000, usd_per_day=5``. See
+            docs/guides/production.md.
         judge_budget_store: where the use is counted: a file for the processes of a host, by default
-            ``rageval-budget.db``, or ``redis://host:6379/0`` for a fleet (``pip install "rageval-hooks[redis]"``).
+            ``rageval-budget.db``, or ``redis://host:6379/0`` for a fleet.
         thresholds: score name → bound for the label ``pass``; None means no label, the name ``"*"`` every score that is
             not named, and ``"none"`` no labels at all. Or the name of a TOML file with thresholds and limits of the
             verdict. See docs/guides/tuning.md.
         inline_budget_ms: the time for local scores, in milliseconds. Scores that are ready by then are on the turn's
-            span; the others follow as EVALUATOR spans. A call of the application waits for them, at most that long,
-            only if another tracer's span carries the scores or ``on_evaluation`` is set. With 0, every score is late.
+            span; the others follow as EVALUATOR spans. With 0, every score is late.
         capture_content: False removes questions, passages, answers and all that may quote them from what exporters get,
             those of the application too. True overrides ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None
             follows that variable.
-        redact: True to replace e-mail addresses, phone, card and account numbers, IP addresses, keys and tokens in all
-            texts before they reach a span, a judge, a file, a log line or a spool. ``instrument(redact=...)`` also
-            takes a function of a text. See docs/guides/privacy.md.
+        redact: True to replace e-mail addresses, numbers of phones and cards, keys and the like in all texts that
+            leave the process. ``instrument(redact=...)`` also takes a function of a text. See docs/guides/privacy.md.
         metadata_allow: names of the metadata of turns and passages that may leave; None for all. ``*`` stands for any
             characters.
         metadata_deny: names of metadata that must not leave, at any depth.
@@ -328,26 +325,21 @@ class Settings(BaseSettings):
         evaluate_without_retrieval: also evaluate runs without retrieval.
         search_tools: names of the tools that return search results as text. Tools that are not named then do
             not. ``!name`` is a tool that does not search. Empty: see docs/capture.md, "Search results that are text".
-        queue_size: turns that may wait for evaluation in the background. When the queue is full, new turns are not
-            evaluated; they are counted, and their traces say so.
-        queue_max_mb: size of what may wait, in MiB, for each queue: turns in the background, turns whose answer is
-            still streamed, and scores for the API of a backend. See docs/guides/production.md.
+        queue_size: turns that may wait for evaluation in the background. See docs/guides/production.md.
+        queue_max_mb: size of what may wait, in MiB, for each queue.
         dispatch: where turns wait for late scores: ``thread`` for the memory of this process; ``spool`` for a file, in
-            which they stay if the process ends or the judge cannot be reached; ``celery`` for a broker, from which
-            workers take them. See docs/guides/production.md and docs/guides/scale.md.
+            which they stay if the process ends or the judge cannot be reached (docs/guides/production.md); ``celery``
+            for a broker, from which workers take them (docs/guides/scale.md).
         broker: URL of the broker for ``celery``, such as ``redis://host:6379/0`` or ``amqp://host``.
         broker_fallback: where jobs wait while the broker is down: ``memory``, at most ``queue_size`` of them, or
             ``spool``, the file of ``spool_path``.
         celery_config: name of a module with Celery's own settings for these jobs.
         spool_path: the file of the spool. Processes with the same judge and exporters may share it.
-        spool_max_mb: size of that file, in MiB. When it is full, new turns are not judged; they are counted, and their
-            traces say so.
+        spool_max_mb: size of that file, in MiB. When it is full, new turns are not judged.
         spool_lease: seconds after which another process takes over the jobs of a process that died.
-        drain_timeout: the longest that the process exit may take for pending work, in seconds. It also waits up to five
-            seconds for a model that is loading or computing.
-        stats_file: a file that gets the counters of ``stats()`` every second, for ``rageval-hooks top``; None for no
-            file. ``{pid}`` in it stands for the process id, for servers with several workers. Only its owner can read
-            it.
+        drain_timeout: the longest that the process exit may take for pending work, in seconds.
+        stats_file: a file that gets the counters of ``stats()`` every second, for ``rageval-hooks top``. ``{pid}`` in
+            it stands for the process id. Only its owner can read it.
     """
 
     model_config = SettingsConfigDict(
