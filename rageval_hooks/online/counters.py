@@ -123,11 +123,6 @@ class Counters:
         """Return how many turns were dropped because of an exception."""
         return sum(self._counts[_BY_CAUSE + cause] for cause in ("not_built", "failed"))
 
-    def _note_drops(self) -> None:
-        """Count what :meth:`drop_unbegun` was given; under the lock."""
-        while self._unnoted:
-            self._counts.update(("turns", "dropped", _BY_CAUSE + self._unnoted.popleft()))
-
     def counted(self, evaluation: Evaluation) -> Evaluation:
         """Count the results of an evaluation by status and by score, and return it."""
         for result in evaluation.results:
@@ -149,7 +144,8 @@ class Counters:
     def snapshot(self) -> dict[str, Any]:
         """Return all counts of one moment, zeros included."""
         with self._lock.lock:
-            self._note_drops()
+            while self._unnoted:
+                self._counts.update(("turns", "dropped", _BY_CAUSE + self._unnoted.popleft()))
             counts = {name: self._counts[name] for name in _OF_TURNS + _OF_RESULTS + _OF_ERRORS}
             counts["in_progress"] = in_progress = len(self._in_progress)
             counts["turns"] += in_progress

@@ -73,7 +73,8 @@ def writer_of(
     if len(equal) > 1:
         # An agent may write the same text twice, and the later call has seen more passages. A guard that returns the
         # text in its instructions has not written it. A supervisor gets it from a tool or an assistant.
-        equal = [call for call in equal if not _is_instructed(messages_of(call), response)] or equal[:1]
+        told = [(call, [one.content for one in messages_of(call) if one.role in ("system", "user")]) for call in equal]
+        equal = [call for call, contents in told if not any(response in content for content in contents)] or equal[:1]
     if equal or not wanted:
         return last_of(equal)
 
@@ -107,10 +108,6 @@ def last_without_tools(calls: Sequence[R], tool_calls_of: Callable[[Any], Sequen
         tool_calls_of: returns the tool calls in the output of a model.
     """
     return last_of([call for call in calls if not tool_calls_of(call.output)] or calls)
-
-
-def _is_instructed(messages: Iterable[Message], text: str) -> bool:
-    return any(text in message.content for message in messages if message.role in ("system", "user"))
 
 
 def words_of(text: str) -> str:

@@ -158,10 +158,6 @@ def _reads_value(name: Words) -> bool:
     return lists_files or not (_VALUE | _CATALOG).isdisjoint(name)
 
 
-def _has_query(call: _Call) -> bool:
-    return any(not _QUERY.isdisjoint(words_in(argument)) for argument in call.arguments)
-
-
 RULES: tuple[tuple[str, bool, Callable[[_Call], bool]], ...] = (
     ("its result has no text", False, lambda call: not _has_text(call.result)),
     (NOTHING_FOUND, False, lambda call: _says_nothing(call.result)),
@@ -169,7 +165,7 @@ RULES: tuple[tuple[str, bool, Callable[[_Call], bool]], ...] = (
     ("its name says that it computes or asks a person", False, lambda call: not _NO_SOURCE.isdisjoint(call.name)),
     ("its name says that it reads a value or lists names", False, lambda call: _reads_value(call.name)),
     ("its name says that it searches", True, lambda call: not _SEARCH.isdisjoint(call.name)),
-    ("an argument is a query", True, _has_query),
+    ("an argument is a query", True, lambda call: any(not _QUERY.isdisjoint(words_in(one)) for one in call.arguments)),
     ("its description says that it acts", False, lambda call: _acts(call.description)),
     ("its name is that of a source", True, lambda call: not _SOURCE.isdisjoint(call.name)),
     ("its description says that it searches", True, lambda call: not _FIND.isdisjoint(call.description)),

@@ -253,7 +253,8 @@ class TurnSpanProcessor(SpanProcessor):
                 continue
             self._size -= oldest.size
             if oldest.spans:
-                _count(self.counts, "without_end", _instrumentor_of(next(iter(oldest.spans.values()))))
+                some = Facts.of(TracedSpan.of_sdk(next(iter(oldest.spans.values()))))
+                _count(self.counts, "without_end", instrumentor_of([some])[0])
             if self.pipeline is not None:
                 for _, turn, context in oldest.parts:
                     hand_over(self.pipeline.submit, turn, context)
@@ -287,7 +288,7 @@ class TurnSpanProcessor(SpanProcessor):
             return
         who = instrumentor_of(builder.spans.all)[0]
         _count(counts, "turns", who)
-        if not turn.passages:
+        if not builder.context.passages:
             _count(counts, "without_passages", who)
         for reason in list(turn.missing.values())[:1]:
             self._warn_of_missing(who, reason)
@@ -335,10 +336,6 @@ def _scope_of(span: ReadableSpan) -> str:
 def _is_known(span: ReadableSpan) -> bool:
     """Return True if a span is of a model, a search, a tool, an agent or a chain."""
     return not _KEYS.isdisjoint(span.attributes or ()) or span.name in names.NAMES
-
-
-def _instrumentor_of(span: ReadableSpan) -> str:
-    return instrumentor_of([Facts.of(TracedSpan.of_sdk(span))])[0]
 
 
 def _visible(trace: _Trace) -> Iterator[ReadableSpan]:
