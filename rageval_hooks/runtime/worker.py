@@ -161,18 +161,21 @@ class Worker:
         Raises:
             RuntimeError: the thread cannot be started.
         """
-        self.start()
-        wait_until(lambda: self._loop, _START_SECONDS)
-        # Under the lock, so that the thread does not end meanwhile.
         with self._lock:
+            self._start()
+            self._calls += 1  # so that the thread does not end meanwhile
+        try:
+            wait_until(lambda: self._loop, _START_SECONDS)
             if self._loop is None:
                 raise RuntimeError("the background thread has not started")
-            self._calls += 1
             future = asyncio.run_coroutine_threadsafe(make(), self._loop)
+        except BaseException:
+            self._note_call()
+            raise
         future.add_done_callback(self._note_call)
         return future
 
-    def _note_call(self, _: object) -> None:
+    def _note_call(self, _: object = None) -> None:
         with self._lock:
             self._calls -= 1
 

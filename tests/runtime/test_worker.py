@@ -84,6 +84,22 @@ def test_a_worker_that_was_stopped_starts_again() -> None:
     assert seen == [0, 1, 2]
 
 
+def test_a_call_that_comes_while_the_thread_ends(worker: Worker) -> None:
+    """It has its result: from the thread that ends, or from a new one."""
+
+    async def number() -> int:
+        return 7
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(2000):
+            assert worker.call(number).result(10) == 7
+            worker.stop()
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_coroutines_run_side_by_side(worker: Worker) -> None:
     """A job that waits does not hold up the next."""
     queue, order = BoundedQueue("x", 10), []
