@@ -66,18 +66,15 @@ class Evidence:
         self._search_tools = search_tools
         self._words_of_prompt = lru_cache(maxsize=1)(words_of)
 
-    def tool_searches(self, name: str | None, *call: Any) -> tuple[bool, str]:
-        """Return whether a tool searches, and why: by the setting, else by :func:`searches`.
-
-        Args:
-            name: the tool's name.
-            call: description, arguments and result; see :func:`searches`.
-        """
+    def tool_searches(
+        self, name: str | None, *, description: str | None, arguments: Any, result: Any
+    ) -> tuple[bool, str]:
+        """Return whether a tool searches, and why: by the setting, else by :func:`searches` (same arguments)."""
         # A list that names some tools names all that search.
         names_all = any(not one.startswith("!") for one in self._search_tools)
         if names_all or f"!{name}" in self._search_tools:
             return name in self._search_tools, "the setting search_tools says so"
-        return searches(name, *call)
+        return searches(name, description, arguments, result)
 
     def among(self, found: Iterable[Passage], at: int, queries: Callable[[], Iterable[str]] = tuple) -> list[Passage]:
         """Return the passages that no model had written by the time at which they were found.

@@ -222,7 +222,9 @@ class TurnPassages:
         """Return what a tool found: documents, or search results that are text."""
         output = _message_of_command(run)
         text: Any = output.content if isinstance(output, BaseMessage) else output
-        is_search, reason = self._evidence.tool_searches(run.name, run.description, run.input, text)
+        is_search, reason = self._evidence.tool_searches(
+            run.name, description=run.description, arguments=run.input, result=text
+        )
         documents = self._reader.passages_in(run.output)
         # A tool that hands over passes on the whole state.
         if documents and (is_search or not payloads.is_command(run.output)):
@@ -342,7 +344,9 @@ class TurnPassages:
         if documents := self._reader.passages_in(message):
             return documents
         name = message.name or request.get("name")
-        is_search, _ = self._evidence.tool_searches(name, None, request.get("args"), message.content)
+        is_search, _ = self._evidence.tool_searches(
+            name, description=None, arguments=request.get("args"), result=message.content
+        )
         return _text_results(message, {"tool": name or "tool"}) if is_search else []
 
     # ----------------------------------------------------------------------- search results that are text

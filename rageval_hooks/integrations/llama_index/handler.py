@@ -133,7 +133,7 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
     ) -> None:
         """Record that a span has ended with an exception."""
         if _knows(id_):
-            _after_error(err, _safely, id_, _drop, id_, err)
+            _after_error(err, id_, partial(_drop, id_, err))
 
     # The base class calls these three from the methods above, which this class replaces.
 
@@ -156,7 +156,7 @@ class _EventHandler(BaseEventHandler):
         run = _recorder.get(event.span_id)
         record = _RECORDERS.get(type(event).__name__)
         if isinstance(run, LlamaIndexRun) and record is not None:
-            _after_error(getattr(event, "exception", None), _safely, run.id, record, run, event)
+            _after_error(getattr(event, "exception", None), run.id, partial(record, run, event))
 
 
 # --------------------------------------------------------------------------- spans
@@ -226,20 +226,20 @@ def _drop(span_id: str, error: BaseException | None) -> None:
         streams.finish_stream(run, _writer_key(run), error)
 
 
-def _after_error(error: object, function: Callable[..., object], *args: Any) -> None:
-    """Call a function after an exception; on another thread if it is GeneratorExit."""
+def _after_error(error: object, run_id: Hashable, function: Callable[[], object]) -> None:
+    """Call a function of ours after an exception; on another thread if it is GeneratorExit."""
     # The garbage collector destroys an abandoned coroutine. It may run anywhere, for example inside ContextVar.set, so
     # no work may be done here.
     if isinstance(error, GeneratorExit):
-        hand_over(function, *args)
+        hand_over(_safely, run_id, function)
     else:
-        function(*args)
+        _safely(run_id, function)
 
 
-def _safely(run_id: Hashable, function: Callable[..., object], *args: Any) -> None:
+def _safely(run_id: Hashable, function: Callable[[], object]) -> None:
     """Call a function of ours. LlamaIndex's dispatcher, or the reader of a stream, must not see its exceptions."""
     try:
-        function(*args)
+        function()
     except Exception as error:
         streams.source.failed(run_id, error)
 
@@ -279,7 +279,7 @@ def _follow(run: Run, response: Any) -> None:
     follower = streams.Follower(
         next(made, run).text_id,
         on_text=lambda text: _recorder.token(run.id, text_or_empty(text)),
-        on_end=partial(_safely, run.id, streams.finish_stream, run, key),
+        on_end=lambda error: _safely(run.id, partial(streams.finish_stream, run, key, error)),
     )
     response.response_gen = follower.follow(response.response_gen)
 

@@ -200,8 +200,9 @@ def passages_in_turn(
             continue
         output = answer_of(tool.output)
         description = values.attribute_text(getattr(tool.instance, "metadata", None), "description")
-        arguments = tool_arguments(tool.input)[1]
-        is_search, reason = evidence.tool_searches(tool.name, description, arguments, output)
+        is_search, reason = evidence.tool_searches(
+            tool.name, description=description, arguments=tool_arguments(tool.input)[1], result=output
+        )
         if is_search:
             results = _text_results_of(tool)
             own = unwritten(results, evidence.found_at(tool))

@@ -132,7 +132,9 @@ class TurnPassages:
         if result.value is None or not is_content(result.value):
             return []
         about = self._descriptions.get(result.name) or (None if tool is None else tool.first(names.TOOL_DESCRIPTIONS))
-        is_search, reason = self._evidence.tool_searches(result.name, about, result.arguments, result.value)
+        is_search, reason = self._evidence.tool_searches(
+            result.name, description=about, arguments=result.arguments, result=result.value
+        )
         place = result.name if tool is None else tool.span.span_id
         if not is_search:
             self.left_out[place] = reason

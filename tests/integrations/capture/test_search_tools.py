@@ -66,7 +66,12 @@ def test_rules(name: Any, description: Any, arguments: Any, result: Any, expecte
     ],
 )
 def test_the_setting_decides_first(search_tools: tuple[str, ...], expected: bool) -> None:
-    assert Evidence((), search_tools).tool_searches("web_search", None, {"query": "pier"}, TEXT)[0] is expected
+    assert (
+        Evidence((), search_tools).tool_searches(
+            "web_search", description=None, arguments={"query": "pier"}, result=TEXT
+        )[0]
+        is expected
+    )
 
 
 @pytest.mark.parametrize("value", [object(), {"x": {"y": [object()]}}, [[]], b"bytes", float("nan")])
