@@ -5,6 +5,7 @@ Usage: python scripts/metrics_tables.py [--check]
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,8 +16,9 @@ from rageval_hooks.metrics import Metric
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
 
+_RANK = re.compile(r"(@|first )\d+")
 HEAD = ("Score", "Meaning", "Range if not 0 to 1; ↓ lower is better")
-METRICS_HEAD = ("Metric", "Needs", "Models", "Calls", "Source", "Version")
+METRICS_HEAD = ("Metric", "Needs", "Models, or calls of the judge", "Source", "Version")
 THRESHOLDS_HEAD = ("Score", "Passes", "Of", "Model", "Balanced accuracy", "Measured on")
 ABOUT_THRESHOLDS = (
     "The bound at which a score gets the label pass, unless you set another. Balanced accuracy is against human "
@@ -37,9 +39,13 @@ def tables(found: Iterable[Metric]) -> str:
             for cells in cells_of(metric):
                 limits = "" if cells["range"] == "0 to 1" else cells["range"]
                 direction = "↓" if cells["better"] == "lower" else ""
-                rows.append([f"`{cells['score']}`", cells["meaning"], f"{limits} {direction}"])
+                # precision@1, precision@3 … are one row.
+                name, meaning = (_RANK.sub(r"\1k", cells[what]) for what in ("score", "meaning"))
+                if (row := [f"`{name}`", meaning, f"{limits} {direction}"]) not in rows:
+                    rows.append(row)
             # A judge metric's version is part of the documentation: its prompts change with it.
-            about = [cells["needs"], cells["models"], metric.calls, metric.source, metric.version]
+            uses = metric.calls if metric.asks_judge else cells["models"]
+            about = [cells["needs"], uses, metric.source, metric.version]
             needs.append([f"`{metric.name}`", *about])
         blocks += [f"### {family.capitalize()}", table(HEAD, rows)]
     thresholds = [[f"`{name}`", *cells] for metric in found for name, *cells in thresholds_of(metric)]
