@@ -350,3 +350,18 @@ def test_a_function_in_a_running_loop(rageval_ask):
     result.stdout.fnmatch_lines(
         ["*test_it?are-dogs-allowed?*", "E *AssertionError: the application failed: IndexError: *"]
     )
+
+
+def test_a_label_of_a_score_that_is_not_there(run) -> None:
+    """The reason says how to get it."""
+    result = run(
+        """
+def test_it(rageval, assert_scores):
+    assert_scores(rageval(GOOD, metrics=["tokens"]), verdict="good", **{"trace.adherence": "pass"})
+"""
+    )
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*no score named 'verdict'; there are: tokens*", "*trace.adherence was not computed: it needs a judge*"]
+    )

@@ -324,6 +324,24 @@ def test_automatic_exporters_without_their_backend_are_not_in_use() -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (404, "note: phoenix-auto: not in use, because the server that gets the spans is another one"),
+        (503, "warning: phoenix-auto: the server that gets the spans does not say whether it is Phoenix"),
+    ],
+    ids=["another server", "a server that is busy"],
+)
+def test_an_automatic_exporter_asks_the_server(status: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets scores only if it is that backend."""
+    with recording_server(lambda found: Answer(status=status if found.method == "GET" else 200)) as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+        found = doctor(status=0, exporters="otel,auto")
+
+    assert said in messages(found["exporters"])
+    assert server.posted("/v1/traces")
+
+
+@pytest.mark.parametrize(
     ("variable", "path"), [("OTEL_EXPORTER_OTLP_ENDPOINT", ""), ("PHOENIX_COLLECTOR_ENDPOINT", "/v1/traces")]
 )
 def test_spans_are_sent_to_the_collector(variable: str, path: str) -> None:

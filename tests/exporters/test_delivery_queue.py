@@ -444,3 +444,27 @@ def test_a_server_that_answers_5xx_to_all_is_not_asked_for_each_item() -> None:
     assert queue.flush(20)
     assert len(destination.taken) == 200
     queue.close(1)
+
+
+def test_an_item_that_is_not_worth_a_second_try_is_lost_and_counted() -> None:
+    """An export of metrics, for example: the next one has newer counts."""
+    destination = OneByOne(b=PostError("answers 503"))
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item(name) for name in "abc"])
+
+    assert not queue.flush(10)
+    assert (queue.stats()["lost"], queue.stats()["delivered"]) == (1, 2)
+    assert sorted(destination.taken) == ["a", "c"]
+    queue.close(1)
+
+
+def test_a_delay_of_spans_that_is_no_number_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable is OpenTelemetry's, whose own processor says so."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "soon")
+    destination = Scripted()
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item("a")])
+
+    assert queue.flush(10)
+    assert destination.taken == ["a"]
+    queue.close(1)

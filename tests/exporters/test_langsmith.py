@@ -199,3 +199,12 @@ def test_without_the_right_to_read_projects_feedback_has_none(server: RecordingS
 
     assert [set(body) & {"session_id"} for body in feedback(server).values()] == [set(), set()]
     assert len([request for request in server.requests if "sessions" in request.path]) == 1  # it is asked once
+
+
+def test_a_turn_without_a_run_of_langchain_is_found_by_its_span(server: RecordingServer) -> None:
+    """A turn that the application made itself has an id of its own."""
+    exporter = LangsmithExporter(server.url, api_key="key", runs="langchain")
+    deliver(exporter, framework="langchain", id="answer 7")
+
+    [body] = feedback(server).values()
+    assert body["run_id"] == str(langsmith_run_id_from_otel_span_id(int(SPAN, 16)))

@@ -105,3 +105,10 @@ def test_a_backend_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("DD_API_KEY", "key")
 
     assert DatadogExporter().stores(EVALUATION) is None
+
+
+def test_a_turn_without_a_span_is_not_looked_for() -> None:
+    """Its scores have no place in a backend."""
+    turn = EVALUATION.turn.model_copy(update={"span": None})
+
+    assert langfuse("http://127.0.0.1:9").stores(EVALUATION.model_copy(update={"turn": turn})) is None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.weave import WeaveExporter
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
 from tests.exporters.score_backends import SECRET, Backend
@@ -127,3 +128,12 @@ def test_a_repeat_asks_first_whether_the_score_is_there(took_effect: bool) -> No
 
     assert len(created) == 1
     assert exporter.stats()["delivered"] == 1
+
+
+def test_without_a_project_the_variables_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project without its entity is no place."""
+    monkeypatch.delenv("WANDB_ENTITY", raising=False)
+    monkeypatch.setenv("WANDB_PROJECT", "ferry-bot")
+
+    with pytest.raises(ConfigurationError, match="needs an entity and a project: set WANDB_ENTITY and WANDB_PROJECT"):
+        WeaveExporter(api_key="key").connect()

@@ -325,3 +325,13 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(__import__("sys").modules, "langchain_core.runnables", None)
     with pytest.raises(MissingDependencyError, match=r"rageval-hooks\[langchain\]"):
         LangChainJudge(RunnableLambda(str))
+
+
+def test_a_mistake_of_the_model_is_its_own() -> None:
+    """Asked for text, there is no other way to ask."""
+
+    def fail(_: Any) -> Any:
+        raise TypeError("unsupported operand")
+
+    found = failure(LangChainJudge(RunnableLambda(fail), structured="text", max_retries=0), JudgeUnavailableError)
+    assert found.message == "TypeError: unsupported operand"

@@ -214,3 +214,9 @@ def test_any_text_is_an_answer_or_unusable(text: str) -> None:
         parse_answer(text, Anything)
     except UnusableAnswerError as error:
         assert str(error)  # noqa: PT017 - it may be raised, and then says why
+
+
+def test_a_broken_object_that_is_nested_too_deeply_is_not_repaired() -> None:
+    """The repair would end in an error of its own."""
+    with pytest.raises(UnusableAnswerError, match="broken"):
+        parse_answer("{grade: 2, why: " + "[" * 3900 + "]" * 3900 + "}", Grade)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from rageval_hooks.judges.prices import price_usd
+from rageval_hooks.errors import ModelUnavailableError
+from rageval_hooks.judges.prices import load_prices, price_usd
 from rageval_hooks.turn import Usage
 
 pytest.importorskip("genai_prices")
@@ -34,3 +37,15 @@ def test_a_known_model_has_a_price_and_cached_tokens_cost_less() -> None:
 def test_what_is_not_known_has_no_price(model: str, place: dict[str, str]) -> None:
     """A local server that calls its model gpt-4o does not cost what OpenAI charges."""
     assert price_usd(TOKENS, model, **place) is None
+
+
+def test_without_the_package_no_price_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The score says what is missing."""
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    load_prices.cache_clear()
+    try:
+        assert price_usd(Usage(input_tokens=10, output_tokens=10), "gpt-4o", provider="openai") is None
+        with pytest.raises(ModelUnavailableError, match="genai_prices"):
+            load_prices().get(wait=True)
+    finally:
+        load_prices.cache_clear()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.judges.throttling import RateLimiter
+from rageval_hooks.judges.throttling import Clock, RateLimiter
 from tests.judges.helpers import GOOD, PROMPT, Grade, StillClock, ask, judge_of
 from tests.judges.server import JudgeServer, answer
 
@@ -102,3 +103,24 @@ def test_a_judge_estimates_its_tokens_and_corrects_them(server: JudgeServer, clo
     for _ in range(3):
         ask(judge)
     assert clock.slept == [pytest.approx(6), pytest.approx(6)]
+
+
+def test_the_real_clock() -> None:
+    """It lets others work meanwhile, and its random numbers are not those of the application."""
+    order: list[str] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(order.append, "another task")
+        await Clock().sleep(0)
+        order.append("the judge")
+
+    random.seed(1)
+    expected = random.random()
+    random.seed(1)
+    numbers = {Clock().random() for _ in range(20)}
+    asyncio.run(main())
+
+    assert order == ["another task", "the judge"]
+    assert len(numbers) == 20
+    assert all(0 <= number < 1 for number in numbers)
+    assert random.random() == expected

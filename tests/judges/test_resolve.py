@@ -146,3 +146,15 @@ def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     """Neither the client nor a framework: not with the package, not with the modules of the judges."""
     done = subprocess.run([sys.executable, "-c", _LIGHT], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_judge_of_the_application_needs_little() -> None:
+    """It is an object, has no name form, and no counters of its own."""
+
+    class Own(Judge):
+        async def complete(self, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError
+
+    assert Own().stats() == {}
+    with pytest.raises(ConfigurationError, match="Own has no name form: pass an instance as judge="):
+        Own.from_model("model")

@@ -137,3 +137,12 @@ def test_names_have_the_characters_that_providers_take() -> None:
     model = type("Answer[list[int], é]", (Support,), {})
     assert schema_name(model) == "Answer_list_int"
     assert len(schema_name(type("x" * 100, (Support,), {}))) == 64
+
+
+def test_a_keyword_that_holds_a_schema_cannot_be_enforced() -> None:
+    """For example ``not``: as words in a description it would be no more than a hint."""
+
+    class NoZero(BaseModel):
+        grade: int = Field(json_schema_extra={"not": {"const": 0}})
+
+    assert strict_schema(NoZero) is None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rageval_hooks.errors import ConfigurationError, JudgeError
-from rageval_hooks.judges.failures import clean_message
+from rageval_hooks.judges.failures import _message, clean_message
 from rageval_hooks.judges.openai import OpenAIJudge
 from rageval_hooks.runtime.urls import safe_url
 from tests.judges.helpers import GOOD, KEY, StillClock, ask, judge_of
@@ -187,3 +187,11 @@ def test_the_log_of_an_uncaught_failure_is_clean(server: JudgeServer, clock: Sti
         logger.exception("failed")
     assert "HTTP 401" in stream.getvalue()
     assert KEY not in stream.getvalue()
+
+
+def test_an_error_whose_body_cannot_be_shown() -> None:
+    """A cycle, for example: the failure has its kind all the same."""
+    body: dict[str, Any] = {}
+    body["detail"] = {"again": body}
+
+    assert _message(body) == "(unreadable)"

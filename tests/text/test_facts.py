@@ -210,6 +210,16 @@ UNSUPPORTED = {
         ["ThyssenKrupp"],
     ),
     "another code": ("We use GPT-4 here.", "about the GPT-3 model", ["GPT-4"]),
+    "a text in brackets that does not abbreviate the name before it": (
+        "The Harbour Board of Hallay (WHO) met.",
+        "The Harbour Board of Hallay met.",
+        ["WHO"],
+    ),
+    "an acronym that is too long for one": (
+        "It was built by ABCDEFGHIJKLMNOPQRSTU.",
+        "Ann Bea Cat Dan Eva Fay Gus Han Ida Jan Kim Leo Mia Ned Oli Pia Quy Ria Sam Tom Una built it.",
+        ["ABCDEFGHIJKLMNOPQRSTU"],
+    ),
     "once each": ("It has 7 doors, and 7 more: 7.", "nothing", ["7"]),
     "several": ("He saw Anna in Rome in 1999.", "He saw Anna.", ["Rome", "1999"]),
 }

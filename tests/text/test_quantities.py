@@ -8,6 +8,7 @@ import pytest
 
 from rageval_hooks.text.fact_index import index_facts, unsupported_facts
 from rageval_hooks.text.facts import find_facts
+from rageval_hooks.text.units import NO_UNIT, measure
 
 # A sentence, what the passage has in it, the same in another notation, and another value.
 VALUES = [
@@ -133,3 +134,9 @@ def test_a_count_of_what_the_answer_lists_is_no_fact(response: str, flagged: lis
 def test_names_in_another_form(response: str, passage: str) -> None:
     """Accents, endings, and abbreviations that the response itself introduces."""
     assert missing(response, passage) == []
+
+
+def test_a_first_word_of_a_unit_alone_is_none() -> None:
+    """Like "square" of "square metres"."""
+    assert measure("5 square pegs", 0, 1).units == NO_UNIT
+    assert measure("5 square metres", 0, 1).units != NO_UNIT

@@ -155,3 +155,9 @@ def test_talk_to_the_reader_claims_nothing(sentence: str) -> None:
 def test_long_and_hostile_answers_are_read_in_time(part: str) -> None:
     """A quadratic step would take minutes."""
     assert read_answer((part * 300_000)[:300_000]).sentences is not None
+
+
+def test_numbers_in_a_line_that_do_not_count_are_no_list() -> None:
+    """A list counts from 1; another number within it is a statement."""
+    assert stated("Do this: 1. Open the gate. 7. Wait. 2. Close it.")[0].startswith("Do this")
+    assert any("7" in sentence for sentence in stated("Do this: 1. Open the gate. 7. Wait here. 2. Close it."))

@@ -216,3 +216,12 @@ def test_an_answer_neither_declines_nor_asks_back(response: str) -> None:
     """Also where it has a question, a negation, or begins with "Unfortunately"."""
     assert not asks_back(response)
     assert declines(response) == (response == "I don't know.")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [("文件中没有提到价格。", True), ("码头的价格是七元。", False), ("The passages do not mention a price.", True)],
+)
+def test_a_sentence_declines_within_a_longer_answer(sentence: str, expected: bool) -> None:
+    """In any language that the rules know."""
+    assert sentence_declines(sentence) is expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import platform
 import time
@@ -319,8 +320,11 @@ def _examine(exporter: Exporter, setup: Setup) -> DoctorFinding:
             setup.pipeline.deliver(setup.evaluation, exporter)
             finished = within(lambda: exporter.flush(seconds), seconds + 1)
             found = _look(exporter, setup.evaluation, seconds)
-        except DestinationAbsentError:
-            # An automatic exporter that stays off is not a fault.
+        except DestinationAbsentError as absence:
+            if absence.ask_again < math.inf:  # an automatic exporter waits for a server to say what it is
+                advice = f"nothing, if no {backend} gets the spans; else name its address: see docs/backends.md"
+                return warning(f"{name}: the server that gets the spans does not say whether it is {backend}", advice)
+            # One that stays off is not a fault.
             return note(f"{name}: not in use, because the server that gets the spans is another one")
         except TimeoutError:
             pass
@@ -334,10 +338,6 @@ def _examine(exporter: Exporter, setup: Setup) -> DoctorFinding:
     said = [*map(_said, logged)]
     if exporter.traces and provider is None:
         return warning(f"{name}: {said[0] if said else 'evaluations are printed'}", _advice(name))
-    # An automatic exporter without any count waits for a server to say what it is.
-    if backend and exporter.automatic and not any(counts.values()):
-        advice = f"nothing, if no {backend} gets the spans; else name its address: see docs/backends.md"
-        return warning(f"{name}: the server that gets the spans does not say whether it is {backend}", advice)
     undelivered = ", ".join(f"{amount} {kind}" for kind, amount in counts.items() if amount and kind.endswith(_FAILED))
     if undelivered or not finished or any(record.exc_info for record in logged):
         # The log has the server's words; the counters have only numbers. Its first line is nearest to the cause.

@@ -51,8 +51,7 @@ class Latency(LocalMetric):
     def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
         """Return the total, and the parts that were timed."""
         timing = analysis.turn.timing
-        if timing is None:
-            return
+        assert timing is not None  # noqa: S101 - it is required
         yield self.score(timing.total)
         for part in ("retrieval", "generation", "time_to_first_token"):
             seconds = getattr(timing, part)

@@ -12,13 +12,14 @@ from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry import baggage, trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rageval_hooks
-from rageval_hooks import Score, metric
+from rageval_hooks import Score, Step, metric
 from rageval_hooks.exporters.otel import OtelExporter
 from tests.exporters.scored_turns import SPAN, evaluation
 from tests.integrations.langchain.fakes import join, retriever
@@ -152,3 +153,41 @@ def test_an_evaluation_is_below_its_turn_where_the_provider_chooses_the_ids() ->
     assert turn.context is not None
     assert below.parent is not None
     assert below.parent.span_id == turn.context.span_id != int(SPAN, 16)
+
+
+class Tenants(SpanProcessor):
+    """Copies a value of the baggage, as applications do."""
+
+    def on_start(self, span: Any, parent_context: Context | None = None) -> None:
+        span.set_attribute("tenant", str(baggage.get_baggage("tenant", parent_context)))
+
+
+def test_the_spans_of_a_turn_of_another_process_have_its_baggage() -> None:
+    """A worker of Celery, for example: the context of the request is not there, and its baggage is."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Tenants())
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    found = evaluation(Score(name="faithfulness", value=0.5))
+    assert found.turn.span is not None
+    span = found.turn.span.model_copy(update={"baggage": {"tenant": "north"}})
+    turn = found.turn.model_copy(update={"span": span})
+    OtelExporter(provider, log_events=False, score_metrics=False).export(found.model_copy(update={"turn": turn}))
+
+    spans = memory.get_finished_spans()
+    assert len(spans) > 1
+    assert {(span.attributes or {})["tenant"] for span in spans} == {"north"}
+
+
+def test_the_span_of_a_reranker_has_its_query() -> None:
+    """Under OpenInference's name for it."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    step = Step(id="s", kind="reranker", name="Rerank", started_at=0, ended_at=1, input="pier opening")
+    found = evaluation(Score(name="faithfulness", value=0.5))
+    turn = found.turn.model_copy(update={"steps": (step,)})
+    OtelExporter(provider, log_events=False, score_metrics=False).export(found.model_copy(update={"turn": turn}))
+
+    [span] = of_kind(list(memory.get_finished_spans()), "RERANKER")
+    assert (span.attributes or {})["reranker.query"] == "pier opening"

@@ -11,9 +11,11 @@ import rageval_hooks
 from rageval_hooks import ConfigurationError, Passage, Score, Turn
 from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.models import Models
+from rageval_hooks.models.grounding import GroundingResult
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from tests import tiny_models
+from tests.local import ScriptedGrounding, ground_by, make_turn, run, why_not
 
 TURN = Turn(
     query="When was the pier opened?",
@@ -120,3 +122,14 @@ def test_a_turn_that_needs_too_many_passes_is_skipped(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match="max_passes of groundedness must be at least 1, not 0"):
         Groundedness(max_passes=0)
     assert "hf download example/none" in missing.reason
+
+
+def test_an_answer_of_which_the_model_read_no_sentence_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to add up."""
+    models = Models(ModelSettings(**ground_by(monkeypatch)))
+    monkeypatch.setattr(
+        ScriptedGrounding, "read", lambda *_: GroundingResult(sentences=(), windows=1, passes=1, tokens=1)
+    )
+    name, reason = why_not(run(Groundedness(), make_turn("The pier is long.", ["The pier is long."]), models))
+
+    assert (name, "words" in reason) == ("groundedness", True)

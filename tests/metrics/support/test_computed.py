@@ -32,6 +32,8 @@ def facts_of(response: str, passage: str, query: str = "What is said?") -> tuple
     [
         ("Ada was 70 when she died.", "Ada was born in 1950 and died in 2020.", "difference in years"),
         ("The fee rose by 50%.", "The fee was 10 euros in 2019 and 15 euros in 2020.", "percentage change"),
+        ("The share rose by 5 points.", "The share was 20% in 2019 and 25% in 2020.", "difference"),
+        ("The share rose by 5%.", "The share was 20% in 2019 and 25% in 2020.", "difference"),
         ("120 of the 240 members voted.", "Half of the 240 members voted.", "share"),
         ("Both harbours have 335 berths in total.", "The harbours have 210 and 125 berths.", "sum"),
         ("It is open for 8 hours.", "It is open from 9:00 to 17:00.", "difference"),

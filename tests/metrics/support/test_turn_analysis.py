@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS
+from tests import tiny_models
 from tests.local import LEXICAL_MODELS, LOCAL, make_turn
 from tests.metrics.texts import MUSEUM, PIER, QUERY
 
@@ -246,3 +249,20 @@ def test_the_context_of_one_passage_is_that_passage(minilm: Models) -> None:
     analysis = TurnAnalysis(Turn(response="a", passages=(Passage(text=PIER),)), minilm)
 
     assert analysis.context_embedding is analysis.passage_embeddings[0]
+
+
+def test_passages_that_were_not_prepared_do_not_use_up_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their scores come later: a model takes longer for them than a caller waits. In time, short ones are embedded."""
+    pytest.importorskip("onnxruntime")
+    folder = tiny_models.add_graph(tiny_models.build_encoder(tmp_path / "model"), "encoder")
+    models = Models(ModelSettings(embedder=str(folder), cross_encoder=LEXICAL, nlp=LEXICAL, precision="fp32"))
+    for passage, is_late in (("The pier is long. " * 100, True), ("The pier is long.", False)):
+        analysis = TurnAnalysis(make_turn("It is long.", [passage], QUERY), models, wait=True)
+        analysis.deadline = math.inf
+        if is_late:
+            with pytest.raises(OverBudgetError):
+                analysis.passage_embeddings  # noqa: B018 - it is computed here
+        else:
+            assert len(analysis.passage_embeddings) == 1

@@ -122,3 +122,22 @@ def test_an_explanation_names_a_passage_as_people_do(
     texts = TurnTexts(Turn(passages=(Passage(text=PIER), Passage(text=MUSEUM, id=passage_id, metadata=metadata))))
 
     assert texts.passage_name(1) == name
+
+
+def test_the_date_of_an_answer_is_no_claim_about_its_passages() -> None:
+    """Where a passage states such a date, it is."""
+    response = "As of November 28, 2025, the pier is closed."
+    silent = ["As of November 28, 2025,"]
+    for passage, found in ((PIER, silent), ("The pier is closed as of May 2, 2025.", [])):
+        texts = TurnTexts(Turn(response=response, passages=(Passage(text=passage),)))
+        assert [response[start:end].strip() for start, end in texts.response.marks] == found
+
+
+def test_a_refusal_may_repeat_the_words_of_a_passage() -> None:
+    """With a number that no passage has, it claims something."""
+    passage = (Passage(text="The pier of Hallay has 7 lamps."),)
+    for response, expected in (
+        ("The passages do not mention who built the pier of Hallay with 7 lamps.", True),
+        ("The passages do not mention who built the pier of Hallay in 1871.", False),
+    ):
+        assert TurnTexts(Turn(query="Who built it?", response=response, passages=passage)).claims_nothing is expected
