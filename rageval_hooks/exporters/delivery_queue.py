@@ -129,6 +129,67 @@ class _Route:
     refused_until: float = -math.inf
     stored_at: float = -math.inf
 
+    def blames(self, item: Item, error: UnavailableError) -> bool:
+        """Return True if a server cannot store one item, though it works for others: it would wait in vain."""
+        if not error.by_server:
+            return False
+        item.failures += 1
+        item.failed_at = min(item.failed_at, time.monotonic())
+        return item.failures >= _MAX_FAILURES and self.stored_at > item.failed_at
+
+
+class _Schedule:
+    """The items that wait, and when each is posted. Used under the lock of its queue.
+
+    Args:
+        max_request: size of the items in a request.
+
+    Attributes:
+        items: the items that wait.
+        routes: the kinds of requests.
+    """
+
+    def __init__(self, max_request: float) -> None:
+        self._max_request = max_request
+        self.items: list[Item] = []
+        self.routes = defaultdict[str, _Route](_Route)
+
+    def _begins(self) -> dict[Item, float]:
+        return {item: max(item.due, self.routes[item.route].paused_until) for item in self.items}
+
+    @property
+    def next_at(self) -> float:
+        """When the next item is due; infinite without one."""
+        return min(self._begins().values(), default=math.inf)
+
+    def take(self, now: float) -> list[Item]:
+        """Take out the due items of one request; empty if none is due."""
+        begins = self._begins()
+        due = [item for item, begin in begins.items() if begin <= now]
+        if not due:
+            return []
+        # Items of one target keep their order, also where the first has waited for it: the judge's verdict replaces the
+        # local one, and not the other way round.
+        targets = {(item.route, item.target) for item in due if item.target}
+        due = [item for item in begins if begins[item] <= now or (item.route, item.target) in targets]
+        # The oldest first, since they expire first, and those that may be to blame apart from the others.
+        kinds = {item: (item.failures >= _SUSPECT, item.route) for item in due}
+        due.sort(key=lambda item: (kinds[item][0], item.queued_at))
+        batch = [item for item in due if kinds[item] == kinds[due[0]]][:_BATCH]
+        sizes = accumulate(item.size for item in batch)
+        batch = batch[: max(1, sum(size <= self._max_request for size in sizes))]
+        taken = set(batch)
+        self.items = [item for item in self.items if item not in taken]
+        return batch
+
+    def hurry(self, now: float, *, is_last: bool) -> None:
+        """Post everything after a short pause, or that which the server asked for, but at the end at once."""
+        for item in self.items:
+            item.due = min(item.due, now)
+        for route in self.routes.values():
+            short = max(min(route.paused_until, now + _FLUSH_PAUSE), route.refused_until)
+            route.paused_until = now if is_last else short
+
 
 class DestinationAbsentError(ExportError):
     """There is no such server.
@@ -238,13 +299,12 @@ class DeliveryQueue:
     def reset_after_fork(self) -> None:
         """Start empty. What was queued before a fork is the parent's, and so are its connections."""
         self._changed = threading.Condition()
-        self._waiting: list[Item] = []
+        self._schedule = _Schedule(self._max_request)
         self._bounds = BoundedQueue(self.name, self.capacity, self.max_bytes)
         self._counts: Counter[str] = Counter()
         self._ended: Signal | None = None  # set at the end of the queue's thread; None before its start
         self._destination: Destination | None = None
         self._absent_until = -math.inf
-        self._routes = defaultdict[str, _Route](_Route)
         self._flushes = 0
         self._undelivered = 0
         self._closed_at: float | None = None
@@ -277,7 +337,7 @@ class DeliveryQueue:
                 self._limited_log.warn("dropped", "%s are dropped: %s [RAGEVAL-505]", about, why)
             if not taken:
                 return
-            self._waiting += taken
+            self._schedule.items += taken
             if self._ended is None or self._ended.is_set():
                 # The thread lives for long: it must not keep the spans and variables of the turn that started it.
                 run, ended = quiet_context().run, Signal()
@@ -314,7 +374,7 @@ class DeliveryQueue:
         with self._changed:
             # Counted and not a flag: several threads may flush at the same time.
             self._flushes += 1
-            self._hurry(time.monotonic())
+            self._hurry()
             try:
                 empty = self._changed.wait_for(lambda: self._bounds.pending == 0, timeout)
             finally:
@@ -331,11 +391,11 @@ class DeliveryQueue:
             if self._closed_at is not None:
                 return True
             self._closed_at = time.monotonic()
-            self._hurry(self._closed_at)
+            self._hurry()
             ended = self._ended
         if ended is not None:
             ended.wait(timeout)
-        elif self._waiting:  # the interpreter was exiting when the first item came
+        elif self._schedule.items:  # the interpreter was exiting when the first item came
             with suppress(TimeoutError):
                 within(lambda: self._run(Signal()), timeout)
         with self._changed:
@@ -351,16 +411,9 @@ class DeliveryQueue:
             )
         return complete
 
-    def _hurry(self, now: float) -> None:
-        """Post everything after a short pause, or that which the server asked for, but at the end at once.
-
-        Called under the lock.
-        """
-        for item in self._waiting:
-            item.due = min(item.due, now)
-        for route in self._routes.values():
-            short = max(min(route.paused_until, now + _FLUSH_PAUSE), route.refused_until)
-            route.paused_until = short if self._closed_at is None else now
+    def _hurry(self) -> None:
+        """Post what waits soon; under the lock."""
+        self._schedule.hurry(time.monotonic(), is_last=self._closed_at is not None)
         self._changed.notify_all()
 
     def _nothing_undelivered(self) -> bool:
@@ -373,7 +426,7 @@ class DeliveryQueue:
     def _forget_queued(self) -> int:
         """Empty the queue, and return how many items it had; under the lock."""
         amount, self._bounds.pending, self._bounds.pending_bytes = self._bounds.pending, 0, 0
-        self._waiting.clear()
+        self._schedule.items.clear()
         self._changed.notify_all()
         return amount
 
@@ -392,24 +445,11 @@ class DeliveryQueue:
     def _next_batch(self) -> list[Item]:
         """Wait for items that are due and return those of one request; empty once the queue is closed and done."""
         with self._changed:
-            while not self._gave_up and (self._waiting or self._closed_at is None):
+            while not self._gave_up and (self._schedule.items or self._closed_at is None):
                 now = time.monotonic()
-                begins = {item: max(item.due, self._routes[item.route].paused_until) for item in self._waiting}
-                if due := [item for item, begin in begins.items() if begin <= now]:
-                    # Items of one target keep their order, also where the first has waited for it: the judge's verdict
-                    # replaces the local one, and not the other way round.
-                    targets = {(item.route, item.target) for item in due if item.target}
-                    due = [item for item in begins if begins[item] <= now or (item.route, item.target) in targets]
-                    # The oldest first, since they expire first, and those that may be to blame apart from the others.
-                    kinds = {item: (item.failures >= _SUSPECT, item.route) for item in due}
-                    due.sort(key=lambda item: (kinds[item][0], item.queued_at))
-                    batch = [item for item in due if kinds[item] == kinds[due[0]]][:_BATCH]
-                    sizes = accumulate(item.size for item in batch)
-                    batch = batch[: max(1, sum(size <= self._max_request for size in sizes))]
-                    taken = set(batch)
-                    self._waiting = [item for item in self._waiting if item not in taken]
+                if batch := self._schedule.take(now):
                     return batch
-                wake = min(begins.values(), default=math.inf)
+                wake = self._schedule.next_at
                 self._changed.wait(None if wake == math.inf else max(0.0, wake - now))
             return []
 
@@ -434,13 +474,13 @@ class DeliveryQueue:
         """Post a batch, and settle its items or let them wait, by the error of each."""
         delivered, missing = list[Item](), list[Item]()
         failed: dict[Item, UnavailableError] = {}
-        route = self._routes[batch[0].route]
-        for item, error in self._outcomes(destination, batch).items():
+        route = self._schedule.routes[batch[0].route]
+        for item, error in _outcomes(destination, batch).items():
             if error is None:
                 delivered.append(item)
             elif isinstance(error, TargetsMissingError):
                 missing.append(item)
-            elif isinstance(error, UnavailableError) and not self._is_to_blame(item, error, route):
+            elif isinstance(error, UnavailableError) and not route.blames(item, error):
                 failed[item] = error
             elif isinstance(error, (RejectedError, UnavailableError)):
                 about = f"the {self._what.removesuffix('s')} {item.name}: it {error}"
@@ -458,40 +498,6 @@ class DeliveryQueue:
         if failed:
             self._pause(destination, failed, route)
 
-    def _is_to_blame(self, item: Item, error: UnavailableError, route: _Route) -> bool:
-        """Return True if a server cannot store one item, though it works for others: it would wait in vain."""
-        if not error.by_server:
-            return False
-        item.failures += 1
-        item.failed_at = min(item.failed_at, time.monotonic())
-        return item.failures >= _MAX_FAILURES and route.stored_at > item.failed_at
-
-    def _outcomes(self, destination: Destination, batch: list[Item]) -> dict[Item, PostError | None]:
-        """Post a batch, and return the error of each item. If one may be to blame, the halves are posted again."""
-        outcomes: dict[Item, PostError | None] = {}
-        parts, halvings = [batch], 0
-        while parts:
-            refused = list[list[Item]]()
-            for part in parts:
-                try:
-                    errors = destination.post(part[0].route, [item.body for item in part]) or [None] * len(part)
-                    outcomes.update(zip(part, errors, strict=True))
-                except TargetsMissingError as error:
-                    outcomes.update(dict.fromkeys(part, error))
-                    present = [item for item in part if item.target not in error.targets]
-                    if present and len(present) < len(part):  # else the server names others, or all
-                        outcomes.update(self._outcomes(destination, present))
-                except PostError as error:
-                    outcomes.update(dict.fromkeys(part, error))
-                    is_suspect = isinstance(error, UnavailableError) and error.by_server and not error.retry_after
-                    if isinstance(error, RejectedError) or (is_suspect and part[0].failures >= _SUSPECT):
-                        refused.append(part)
-            is_down = halvings >= _HALVINGS and all(isinstance(error, UnavailableError) for error in outcomes.values())
-            halves = [(part[: len(part) // 2], part[len(part) // 2 :]) for part in refused if len(part) > 1]
-            parts = [] if is_down else [half for pair in halves for half in pair]
-            halvings += 1
-        return outcomes
-
     def _wait_for_targets(self, destination: Destination, batch: list[Item]) -> None:
         """Put items back until their spans arrive. Those that have waited for too long are given up."""
         now = time.monotonic()
@@ -504,7 +510,7 @@ class DeliveryQueue:
                 # After half a second at first, after five seconds in the end.
                 item.due = now + (_FLUSH_WAIT if in_a_hurry else min(_MAX_WAIT, _TICK * 2**item.attempts))
                 item.attempts += 1
-            self._waiting += [item for item in batch if item not in late]
+            self._schedule.items += [item for item in batch if item not in late]
         if not late:
             return
         outcome = "lost"
@@ -553,7 +559,7 @@ class DeliveryQueue:
                 self._gave_up = now - self._closed_at > _CLOSING_PATIENCE
             route.failures += 1
             self._counts["errors"] += 1
-            self._waiting += [item for item in failed if now - item.queued_at <= _KEPT]
+            self._schedule.items += [item for item in failed if now - item.queued_at <= _KEPT]
         waits = "Scores wait; the spans have them too" if self._what == "scores" else f"{self._what} wait"
         self._limited_log.warn("server", "%r %s. %s [RAGEVAL-504]", destination, longest, waits)
         self._settle("lost", [item for item in failed if now - item.queued_at > _KEPT])
@@ -577,3 +583,30 @@ class DeliveryQueue:
                     self._counts[outcome] += 1
             if self._bounds.pending == 0:
                 self._changed.notify_all()
+
+
+def _outcomes(destination: Destination, batch: list[Item]) -> dict[Item, PostError | None]:
+    """Post a batch, and return the error of each item. If one may be to blame, the halves are posted again."""
+    outcomes: dict[Item, PostError | None] = {}
+    parts, halvings = [batch], 0
+    while parts:
+        refused = list[list[Item]]()
+        for part in parts:
+            try:
+                errors = destination.post(part[0].route, [item.body for item in part]) or [None] * len(part)
+                outcomes.update(zip(part, errors, strict=True))
+            except TargetsMissingError as error:
+                outcomes.update(dict.fromkeys(part, error))
+                present = [item for item in part if item.target not in error.targets]
+                if present and len(present) < len(part):  # else the server names others, or all
+                    outcomes.update(_outcomes(destination, present))
+            except PostError as error:
+                outcomes.update(dict.fromkeys(part, error))
+                is_suspect = isinstance(error, UnavailableError) and error.by_server and not error.retry_after
+                if isinstance(error, RejectedError) or (is_suspect and part[0].failures >= _SUSPECT):
+                    refused.append(part)
+        is_down = halvings >= _HALVINGS and all(isinstance(error, UnavailableError) for error in outcomes.values())
+        halves = [(part[: len(part) // 2], part[len(part) // 2 :]) for part in refused if len(part) > 1]
+        parts = [] if is_down else [half for pair in halves for half in pair]
+        halvings += 1
+    return outcomes
