@@ -8,7 +8,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -413,6 +413,10 @@ class Settings(BaseSettings):
         """The options of single exporters and metrics that are set, by the names of the settings."""
         names = [name for name in setting_names() if name not in Settings.model_fields]
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the values: the class with the options has no name of its own."""
+        return partial(Settings.build, **{name: getattr(self, name) for name in self.model_fields_set}), ()
 
     @field_validator("judge_options")
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
 import traceback
 from enum import Enum
 from pathlib import Path
@@ -294,12 +295,20 @@ def test_every_setting_says_what_is_valid() -> None:
 
 
 def test_settings_are_plain_data() -> None:
-    """To JSON and back without loss."""
+    """To JSON and back without loss, and to another process."""
     settings = Settings.build(
-        metrics="cost", models="lexical", thresholds="cost=1", sample_rate=0.5, inline_budget_ms=0, spans="all"
+        k_values="2,10",
+        metrics="cost",
+        models="lexical",
+        thresholds="cost=1",
+        sample_rate=0.5,
+        inline_budget_ms=0,
+        spans="all",
     )
 
     assert Settings.build(**json.loads(settings.model_dump_json())) == settings
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    assert pickle.loads(pickle.dumps(settings)).options == {"k_values": (2, 10)}
 
 
 def test_settings_cannot_be_changed() -> None:
