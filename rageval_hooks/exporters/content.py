@@ -333,4 +333,4 @@ def passage_place(turn: Turn, target: Target, spans: SpanSelection) -> PassagePl
     if span_id is None or not (is_ours or step.span_id is not None):
         return None
     by_openinference = (step.span_tracer or "").startswith("openinference.") and step.kind in ("retriever", "reranker")
-    return PassagePlace(span_id, position, is_ours or by_openinference)
+    return PassagePlace(span_id=span_id, position=position, in_documents=is_ours or by_openinference)

@@ -219,7 +219,7 @@ def classify_failure(
     # The messages of these exceptions quote the answer, so only their names are shown.
     if isinstance(error, ValidationError) or _are_any(causes, _UNPARSED):
         return CallFailure(JudgeAnswerError(f"the answer does not fit the schema ({kind})"))
-    said = clean_message(str(error), secrets, prompt, 200)
+    said = clean_message(str(error), secrets, prompt, longest=200)
     unexpected = JudgeUnavailableError(f"{kind}: {said}" if said else kind)
     return CallFailure(unexpected, text=said, unsupported=isinstance(error, NotImplementedError))
 

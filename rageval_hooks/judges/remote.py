@@ -166,8 +166,10 @@ class Throttle:
 
     def __init__(self, policy: CallPolicy, clock: Clock) -> None:
         self.clock = clock
-        self.breaker = CircuitBreaker(policy.circuit_failures, policy.circuit_cooldown, policy.timeout, clock)
-        self._limiter = RateLimiter(policy.requests_per_minute, policy.tokens_per_minute, clock)
+        self.breaker = CircuitBreaker(
+            failures=policy.circuit_failures, cooldown=policy.circuit_cooldown, patience=policy.timeout, clock=clock
+        )
+        self._limiter = RateLimiter(requests=policy.requests_per_minute, tokens=policy.tokens_per_minute, clock=clock)
         self._total = policy.total_timeout
 
     def check(self, deadline: float) -> None:

@@ -44,7 +44,7 @@ class RateLimiter:
         clock: the time.
     """
 
-    def __init__(self, requests: float | None, tokens: float | None, clock: Clock) -> None:
+    def __init__(self, *, requests: float | None, tokens: float | None, clock: Clock) -> None:
         self._seconds_per_request = 0.0 if requests is None else _MINUTE / requests
         self._seconds_per_token = 0.0 if tokens is None else _MINUTE / tokens
         self._clock = clock
@@ -97,7 +97,7 @@ class CircuitBreaker:
         clock: the time.
     """
 
-    def __init__(self, failures: int, cooldown: float, patience: float, clock: Clock) -> None:
+    def __init__(self, *, failures: int, cooldown: float, patience: float, clock: Clock) -> None:
         self._limit = failures
         self._cooldown = self._pause = cooldown
         self._patience = patience

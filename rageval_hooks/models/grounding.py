@@ -188,7 +188,9 @@ class GroundingModel(ABC):
         if used:
             yield text[begin:finish].strip()
 
-    def _windows(self, inputs: GroundingInput, room: int, longest: int, overhead: int, passes: int) -> Sequence[Window]:
+    def _windows(
+        self, inputs: GroundingInput, *, room: int, longest: int, overhead: int, passes: int
+    ) -> Sequence[Window]:
         """Pack the passages into the windows in which they are read, in their order.
 
         A passage is cut only if it is longer than a window, between its sentences where that is possible.
@@ -247,7 +249,9 @@ class PairModel(GroundingModel):
         """Judge the sentences; see :class:`GroundingModel`."""
         claims = [" ".join(inputs.response[start:end].split()) for start, end in inputs.sentences]
         longest = max(map(self._count, claims), default=0)
-        windows = self._windows(inputs, self.limit - self.overhead, longest, _SEAM, len(claims))
+        windows = self._windows(
+            inputs, room=self.limit - self.overhead, longest=longest, overhead=_SEAM, passes=len(claims)
+        )
         tokens = 0
         sentences = []
         for span, claim in zip(inputs.sentences, claims, strict=True):
@@ -301,7 +305,8 @@ class TokenModel(GroundingModel):
         room = self.limit - seams - self._count(lettucedetect_prompt(query, []))
         part = (inputs.sentences[0][0], inputs.sentences[-1][1]) if inputs.sentences else (0, 0)
         # "passage 12: " and the line break are at most 10 tokens.
-        windows = self._windows(inputs, room, self._count(response[slice(*part)]), 10, 1)
+        longest = self._count(response[slice(*part)])
+        windows = self._windows(inputs, room=room, longest=longest, overhead=10, passes=1)
         best: dict[Span, GroundedSentence] = {}
         tokens = 0
         for window in windows:

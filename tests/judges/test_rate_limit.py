@@ -21,25 +21,25 @@ def wait(rate_limiter: RateLimiter, tokens: float) -> float:
 
 def test_requests_are_spaced(clock: StillClock) -> None:
     """Two per minute: one each half minute."""
-    rate_limiter = RateLimiter(2, None, clock)
+    rate_limiter = RateLimiter(requests=2, tokens=None, clock=clock)
     assert [wait(rate_limiter, 0) for _ in range(4)] == [0, 30, 60, 90]
 
 
 def test_tokens_count_with_their_number(clock: StillClock) -> None:
     """100 per minute: after 50 tokens comes half a minute."""
-    rate_limiter = RateLimiter(None, 100, clock)
+    rate_limiter = RateLimiter(requests=None, tokens=100, clock=clock)
     assert [wait(rate_limiter, tokens) for tokens in (50, 25, 10)] == [0, 30, 45]
 
 
 def test_the_stricter_limit_holds(clock: StillClock) -> None:
     """A small request waits for the limit of requests, a large one makes the next wait for that of tokens."""
-    rate_limiter = RateLimiter(6, 100, clock)
+    rate_limiter = RateLimiter(requests=6, tokens=100, clock=clock)
     assert [wait(rate_limiter, tokens) for tokens in (1, 50, 1)] == [0, 10, 40]
 
 
 def test_the_reported_tokens_replace_the_estimate(clock: StillClock) -> None:
     """A request that took less than estimated leaves room at once, one that took more takes it."""
-    rate_limiter = RateLimiter(None, 60, clock)
+    rate_limiter = RateLimiter(requests=None, tokens=60, clock=clock)
     rate_limiter.reserve(50)
     rate_limiter.give_back(40)
     assert wait(rate_limiter, 5) == 10
@@ -49,13 +49,13 @@ def test_the_reported_tokens_replace_the_estimate(clock: StillClock) -> None:
 
 def test_a_request_larger_than_a_minute_allows_takes_a_minute(clock: StillClock) -> None:
     """It cannot be cut."""
-    rate_limiter = RateLimiter(None, 100, clock)
+    rate_limiter = RateLimiter(requests=None, tokens=100, clock=clock)
     assert [wait(rate_limiter, tokens) for tokens in (500, 1)] == [0, 60]
 
 
 def test_a_pause_holds_for_all(clock: StillClock) -> None:
     """The server's pause comes before the local limit, and a shorter pause does not end a longer one."""
-    rate_limiter = RateLimiter(None, None, clock)
+    rate_limiter = RateLimiter(requests=None, tokens=None, clock=clock)
     rate_limiter.pause(10)
     rate_limiter.pause(5)
     assert (wait(rate_limiter, 1), rate_limiter.paused) == (10, 10)
@@ -69,7 +69,7 @@ def test_a_pause_holds_for_all(clock: StillClock) -> None:
 def test_no_minute_holds_more_than_is_allowed(requests: int, tokens: int, uses: list[tuple[float, int]]) -> None:
     """For any sequence of requests, no span of a minute exceeds a limit before its last request."""
     clock = StillClock()
-    rate_limiter = RateLimiter(requests, tokens, clock)
+    rate_limiter = RateLimiter(requests=requests, tokens=tokens, clock=clock)
     sent = []
     for gap, amount in uses:
         clock.now += gap

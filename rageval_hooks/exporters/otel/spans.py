@@ -152,7 +152,8 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
         draws_values = for_braintrust or any(
             _DRAW_VALUES.search(place.url) or not _DRAW_VALUES_HEADERS.isdisjoint(place.headers) for place in places
         )
-        return SpanWriter(provider.get_tracer(SCOPE, __version__, SCHEMA_URL), for_braintrust, draws_values)
+        tracer = provider.get_tracer(SCOPE, __version__, SCHEMA_URL)
+        return SpanWriter(tracer=tracer, for_braintrust=for_braintrust, draws_values=draws_values)
 
     def _global_provider(self) -> TracerProvider | None:
         return global_tracer_provider()
