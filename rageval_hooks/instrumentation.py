@@ -278,8 +278,6 @@ def instrument(
                 continue
             try:
                 integration.attach(pipeline)
-            except ConfigurationError:
-                raise
             except Exception as error:  # the application must start all the same
                 _warn_not_instrumented(name, f"{type(error).__name__}: {error}")
                 frameworks.discard(name)

@@ -319,3 +319,12 @@ def test_the_interval_is_as_wide_as_theory_says() -> None:
     low, high = interval(auroc, data, 0, 1000)
     error = math.sqrt((200 + 200 + 1) / (12 * 200 * 200))
     assert high - low == pytest.approx(2 * 1.96 * error, rel=0.15)
+
+
+def test_a_map_file_that_is_not_there_is_written(tmp_path: Path) -> None:
+    """With the columns that were found; the next command reads it."""
+    file, columns = write_rows(tmp_path / "rows.csv"), tmp_path / "map.json"
+    first = run(file, "--map-file", columns)
+
+    assert json.loads(columns.read_text())["response"] == "answer"
+    assert run(file, "--map-file", columns).stdout == first.stdout

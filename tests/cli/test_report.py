@@ -711,3 +711,11 @@ def test_the_commands_explain_themselves() -> None:
         text = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
         assert "--metrics" in text
         assert "--seed" in text
+
+
+def test_an_output_that_cannot_be_written(run, tmp_path: Path, before: Path) -> None:
+    """One line says so, and the status is not 0."""
+    result = run("report", before, "--output", before / "report.html")
+
+    assert result.status == 2
+    assert f"{before / 'report.html'} cannot be written: " in result.errors

@@ -108,3 +108,16 @@ def test_an_exporter_that_has_every_attribute_ends_the_search() -> None:
     provider.add_span_processor(SimpleSpanProcessor(MagicMock()))
 
     assert otlp_places(provider) == []
+
+
+def test_an_exporter_whose_headers_are_something_else() -> None:
+    """Its endpoint is known all the same."""
+    made = HttpExporter("http://backend:5000/v1/traces")
+    made._headers = [7]  # type: ignore[assignment]
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(made))
+    [place] = otlp_places(provider)
+    made._headers = {}
+    provider.shutdown()
+
+    assert (place.url.removesuffix("/v1/traces"), place.headers) == ("http://backend:5000", {})

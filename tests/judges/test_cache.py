@@ -331,3 +331,18 @@ def test_a_short_lock_of_another_program_is_waited_for(path: Path) -> None:
     other.close()
     assert asyncio.run(cache.get("k2")) == kept()
     assert cache.stats()["errors"] == 0
+
+
+def test_a_cache_that_stays_unusable_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every attempt is counted."""
+    monkeypatch.setattr("rageval_hooks.judges.cache._REST_SECONDS", 0.0)
+    cache = JudgeCache(tmp_path)  # a folder
+
+    async def read() -> list[Any]:
+        return [await cache.get("key") for _ in range(3)]
+
+    assert asyncio.run(read()) == [None] * 3
+    assert cache.stats()["errors"] == 3
+    assert len([line for line in caplog.messages if "the judge's cache" in line]) == 1

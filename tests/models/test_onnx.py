@@ -284,6 +284,10 @@ def test_a_model_without_a_graph_says_what_to_do_where_torch_is_missing(
     [
         ({"backend": "tensorrt"}, "models.backend: .*'auto', 'onnx' or 'torch'"),
         ({"precision": "int4"}, "models.precision: .*'auto', 'int8' or 'fp32'"),
+        (
+            {"grounding": "lexical"},
+            "uses words alone where the embedder is lexical: set embedder='lexical'",
+        ),
         ({"backend": "onnx", "device": "cuda:0"}, "computes on the CPU: not on device='cuda:0'"),
     ],
 )

@@ -715,6 +715,13 @@ class TestItsOwnHooks:
         assert [passage.id for passage in first.turn.passages] == ["d1", "d2"]
         assert exporter.evaluations == []
 
+    def test_the_switch_of_the_environment_is_as_before(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A program may run the command, and go on."""
+        with monkeypatch.context() as patch:
+            patch.setenv("RAGEVAL_ENABLED", "true")
+            bench(both)
+            assert os.environ["RAGEVAL_ENABLED"] == "true"
+
     def test_settings_of_the_environment_are_not_its_own(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         """A judge or a sampling rate for production changes nothing here."""
         monkeypatch.setenv("RAGEVAL_JUDGE", "openai:x")

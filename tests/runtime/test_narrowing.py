@@ -14,6 +14,7 @@ from rageval_hooks.runtime.narrowing import (
     items_or_empty,
     mapping_or_empty,
     mappings_in,
+    size_of,
     text_or_empty,
     text_or_none,
 )
@@ -54,3 +55,39 @@ def test_a_field_is_an_entry_or_an_attribute() -> None:
     assert entry_or_attribute(SimpleNamespace(a=1), "a") == 1
     assert entry_or_attribute({}, "a") is None
     assert entry_or_attribute(object(), "a") is None
+
+
+class Slotted:
+    __slots__ = ("text",)
+
+    def __init__(self) -> None:
+        self.text = "not counted: it has no dictionary"
+
+
+LONG = "x" * 1000
+SHARED = [LONG, LONG]
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (LONG, 1050),
+        (b"x" * 1000, 1050),
+        ({"a": LONG}, 1050 + 51 + 50),
+        ((LONG,), 1100),
+        (SHARED, 1100),  # the same text twice
+        (SimpleNamespace(a=LONG), 50 + 50 + 51 + 1050),
+        (Slotted(), 50),
+        (len, 50),
+        (7, 50),
+    ],
+    ids=["text", "bytes", "mapping", "tuple", "shared", "object", "slots", "function", "number"],
+)
+def test_the_size_of_a_value_is_that_of_its_texts(value: Any, size: int) -> None:
+    """And 50 bytes for each object. What a function refers to is most of the program."""
+    assert size_of(value) == size
+
+
+def test_the_size_of_very_many_objects_is_estimated() -> None:
+    """The rest is like those that were looked at."""
+    assert size_of([LONG + str(number) for number in range(50_000)]) == pytest.approx(50_000 * 1055, rel=0.05)

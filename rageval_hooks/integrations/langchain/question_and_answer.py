@@ -295,8 +295,6 @@ def _first_matching(texts: Sequence[str], written: Sequence[str], matches: Calla
 @or_else(False)
 def is_stream_event(output: Any, given: Any) -> bool:
     """Return True if an output looks like an event of a stream, for example ``{"type": "done"}``."""
-    if not isinstance(output, dict):
-        return False
     # {"type": "question"} that passed through from the input is the application's own.
     keys = [key for key in _EVENT_KEYS if key in output]
     return any(output[key] != _field(given, key) for key in keys)

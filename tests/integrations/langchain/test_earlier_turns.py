@@ -319,3 +319,15 @@ def test_documents_that_a_node_gives_to_a_chain_inside_it_are_of_this_turn(captu
     graph.invoke({"question": QUESTION}, thread)
 
     assert origins(captured.turn) == {"pier": None}
+
+
+def test_documents_of_an_earlier_turn_in_another_process(captured: Captured) -> None:
+    """A message of a tool has them as its artifact, next to their text."""
+    found = Document(id="pier", page_content="The pier was opened in 2019.")
+    history = [
+        *HISTORY[:2],
+        ToolMessage(found.page_content, artifact=[found], tool_call_id=HISTORY[1].tool_calls[0]["id"]),
+    ]
+    model("In 2019, as I said.").invoke([*history, ("ai", "In 2019."), ("human", "Are you sure?")])
+
+    assert {passage.id: passage.in_prompt for passage in captured.turn.passages} == {"pier": True}

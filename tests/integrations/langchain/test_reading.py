@@ -24,6 +24,7 @@ from langchain_core.runnables import RunnableGenerator, RunnableLambda, Runnable
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphInterrupt
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
@@ -31,6 +32,7 @@ from pydantic import BaseModel
 
 import rageval_hooks
 from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.langchain.question_and_answer import answer_of, query_of
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Turn
 from tests.integrations.langchain.conftest import Captured
@@ -784,3 +786,26 @@ def test_a_response_without_an_id(captured: Captured) -> None:
     RunnableLambda(lambda question: text_model.invoke(question) + model("Yes.").invoke(question).text).invoke(QUESTION)
 
     assert [step.response_id for step in captured.turn.steps] == [None, None]
+
+
+def test_a_chain_that_waits_outside_of_a_conversation(captured: Captured) -> None:
+    """It cannot be told from another turn when it is resumed: its turn ends here."""
+
+    def wait(question: str) -> Any:
+        retriever().invoke(question)
+        raise GraphInterrupt
+
+    with pytest.raises(GraphInterrupt):
+        RunnableLambda(wait).invoke(QUESTION)
+
+    turn = captured.turn
+    assert (turn.status, turn.error, turn.response, turn.query) == ("interrupted", None, "", QUESTION)
+
+
+def test_values_that_contain_themselves_have_neither_question_nor_answer() -> None:
+    """The search ends."""
+    circle: dict[str, Any] = {}
+    circle["question"] = circle["answer"] = circle["result"] = circle
+
+    assert query_of(circle) == ""
+    assert answer_of(circle) == ""
