@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from rageval_hooks.runtime.jsonable import Data, Metadata, Text, clean_text, plain_mapping, plain_value
+from rageval_hooks.runtime.jsonable import (
+    Data,
+    Metadata,
+    Text,
+    clean_text,
+    json_text,
+    plain_mapping,
+    plain_value,
+    string_of,
+)
 
 
 class Colour(str, Enum):  # noqa: UP042  # older code has such classes
@@ -169,3 +178,21 @@ def test_metadata_is_a_copy() -> None:
     own["a"].append(2)
 
     assert thing.metadata == {"a": [1]}
+
+
+def test_any_value_becomes_json() -> None:
+    """Also one for which the function for other objects fails."""
+
+    def fail(_: Any) -> Any:
+        raise TypeError("not known")
+
+    assert json.loads(json_text({"a": {1}}, default=sorted)) == {"a": [1]}
+    assert json.loads(json_text({"a": {1}, (1, 2): "é"}, default=fail)) == {"a": [1], "(1, 2)": "é"}
+    assert "é" in json_text("é", default=fail)
+
+
+def test_the_text_of_an_object() -> None:
+    """Objects of the application are named by their class: their own text may be anything."""
+    assert string_of(Decimal("1.5")) == "1.5"
+    assert string_of(ValueError("too late")) == "too late"
+    assert string_of(Unspeakable()) == "<Unspeakable>"

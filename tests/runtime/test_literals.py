@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from rageval_hooks.runtime.literals import read_repr
+from rageval_hooks.runtime.literals import read_repr, unpacked
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,23 @@ from rageval_hooks.runtime.literals import read_repr
 def test_a_repr_is_read(text: str, value: Any) -> None:
     """As tables and tracers write documents; any other text stays what it is."""
     assert read_repr(text) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ('["a", true, null]', ["a", True, None]),
+        ("['a', True, None]", ["a", True, None]),
+        (' {"a": 1} ', {"a": 1}),
+        (json.dumps(json.dumps({"a": 1})), {"a": 1}),  # Langfuse 2
+        ("['a' 'b']", "['a' 'b']"),  # numpy: Python would join them
+        ("[note] see below", "[note] see below"),
+        ("[" * 100_000, "[" * 100_000),
+        ("plain", "plain"),
+        (7, 7),
+    ],
+    ids=["JSON", "Python", "mapping", "JSON in JSON", "numpy", "prose in brackets", "deep", "prose", "a number"],
+)
+def test_a_cell_that_holds_a_list_or_a_mapping(given: Any, value: Any) -> None:
+    """Any other text stays what it is."""
+    assert unpacked(given) == value

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rageval_hooks.runtime.narrowing import (
+    content_text,
     entry_or_attribute,
     first_text,
     is_integer,
+    is_missing,
     items_or_empty,
     mapping_or_empty,
     mappings_in,
@@ -91,3 +94,28 @@ def test_the_size_of_a_value_is_that_of_its_texts(value: Any, size: int) -> None
 def test_the_size_of_very_many_objects_is_estimated() -> None:
     """The rest is like those that were looked at."""
     assert size_of([LONG + str(number) for number in range(50_000)]) == pytest.approx(50_000 * 1055, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_empty"),
+    [(None, True), ("", True), (" \n", True), (math.nan, True), ("a", False), (0, False), (0.0, False), ([], False)],
+)
+def test_an_empty_cell(value: Any, is_empty: bool) -> None:
+    """As tables have them. Zero is a value."""
+    assert is_missing(value) is is_empty
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("It opened.", "It opened."),
+        ([{"type": "text", "text": "It "}, "opened", {"type": "text", "text": "."}], "It opened."),
+        ([{"type": "image_url", "image_url": "x"}, {"type": "text", "text": "It opened."}], "It opened."),
+        ([{"type": "refusal", "refusal": "I cannot help.", "text": "no"}], "I cannot help."),
+        (7, ""),
+        (None, ""),
+    ],
+)
+def test_the_text_of_a_messages_content(content: Any, text: str) -> None:
+    """A string, or blocks; images have none."""
+    assert content_text(content) == text

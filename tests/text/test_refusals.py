@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.refusals import asks_back, declines, sentence_declines
+from rageval_hooks.text.refusals import asks_back, declines, says_nothing, sentence_declines, speaks_to_reader
 
 
 @pytest.mark.parametrize(
@@ -225,3 +225,26 @@ def test_an_answer_neither_declines_nor_asks_back(response: str) -> None:
 def test_a_sentence_declines_within_a_longer_answer(sentence: str, expected: bool) -> None:
     """In any language that the rules know."""
     assert sentence_declines(sentence) is expected
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("I don't know.", True),
+        ("Hello!", True),
+        ("I don't know. Let me know if I can help with something else!", True),
+        ("It was opened in 2019.", False),
+        ("I don't know who built it, but it was opened in 2019.", False),
+    ],
+)
+def test_what_says_nothing(response: str, expected: bool) -> None:
+    """Refusals and courtesies; nothing in them could be wrong."""
+    assert says_nothing(response) is expected
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [("I hope this helps!", True), ("I hope these 7 steps help!", False), ("The pier is long.", False)],
+)
+def test_a_sentence_that_speaks_to_the_reader(sentence: str, expected: bool) -> None:
+    assert speaks_to_reader(sentence) is expected
