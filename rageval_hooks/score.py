@@ -198,6 +198,11 @@ def verdict_first(results: Iterable[Result]) -> tuple[Result, ...]:
     return (*verdicts[:1], *(result for result in results if result.name != VERDICT))
 
 
+def verdict_of(results: Iterable[Result]) -> Result | None:
+    """Return the verdict among the results of a turn, the judge's if it is there; None without one."""
+    return next((result for result in verdict_first(results)[:1] if result.name == VERDICT), None)
+
+
 ANNOTATED_BY: Final = "annotated_by"
 """In the metadata of a person's score: who the person is."""
 

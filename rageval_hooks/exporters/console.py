@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, ClassVar, TextIO
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.runtime.fork import delay_forks
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn, label_of, with_cause
+from rageval_hooks.score import (
+    VERDICT,
+    Evaluation,
+    Failed,
+    Result,
+    Score,
+    Skipped,
+    is_about_turn,
+    label_of,
+    verdict_of,
+    with_cause,
+)
 from rageval_hooks.text.formatting import format_value, shorten, shown
 from rageval_hooks.turn import Passage, Step, Turn, Usage
 
@@ -114,12 +125,12 @@ def turn_tree(turn: Turn, results: Sequence[Result] = ()) -> Tree:
 
 def _verdict(results: Iterable[Result]) -> Text | None:
     """Return the verdict and its reason; None without a verdict."""
-    for result in results:
-        if result.name == VERDICT and not isinstance(result, Failed) and result.label:
-            verdict = _text(result.label, style=_VERDICT_STYLES.get(result.label, "bold"))
-            explanation = with_cause(result).explanation
-            return verdict.append(_text(f": {explanation}" if explanation else "", style="default"))
-    return None
+    verdict = verdict_of(results)
+    if verdict is None or not verdict.label:
+        return None
+    text = _text(verdict.label, style=_VERDICT_STYLES.get(verdict.label, "bold"))
+    explanation = with_cause(verdict).explanation
+    return text.append(_text(f": {explanation}" if explanation else "", style="default"))
 
 
 def _turn_facts(turn: Turn, results: Iterable[Result]) -> Iterable[str]:

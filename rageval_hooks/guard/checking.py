@@ -49,6 +49,7 @@ from rageval_hooks.score import (
     label_with_cause,
     missing_score,
     verdict_first,
+    verdict_of,
 )
 from rageval_hooks.text.refusals import says_nothing
 from rageval_hooks.text.words import weighted_words
@@ -409,7 +410,7 @@ class Decider(CopiedAsItself):
         scores = {score.name: score for score in check.results if isinstance(score, Score) and is_about_turn(score)}
         failing: list[str] = []
         missing: dict[str, list[str]] = {}
-        of_turn = next((result for result in check.results if result.name == VERDICT), None)
+        of_turn = verdict_of(check.results)
         if isinstance(of_turn, Score) and of_turn.label == "bad":
             others = ", ".join(f"{name} {score.value:.2f}" for name, score in scores.items() if name != VERDICT)
             failing.append(f"the verdict is {label_with_cause(of_turn)}" + (f" ({others})" if others else ""))
@@ -484,8 +485,8 @@ class Decider(CopiedAsItself):
 
 def _cause(verdict: GuardVerdict, results: Sequence[Result]) -> str | None:
     """Return the cause of a decision, which is that of the turn's verdict; None if the answer is supported."""
-    causes = (result.cause for result in results if result.name == VERDICT)
-    return None if verdict in ("supported", "no_claims") else next(causes, None)
+    of_turn = verdict_of(results)
+    return None if of_turn is None or verdict in ("supported", "no_claims") else of_turn.cause
 
 
 def _has_no_content_words(answer: str) -> bool:

@@ -12,7 +12,7 @@ from rageval_hooks.metrics.base import Metric
 from rageval_hooks.online.build import resolve_thresholds
 from rageval_hooks.online.results import Thresholds
 from rageval_hooks.runtime.jsonable import Data, Text
-from rageval_hooks.score import VERDICT, Result, Score
+from rageval_hooks.score import VERDICT, Result, Score, verdict_of
 from rageval_hooks.settings import FORMULA, Number, Settings
 
 OnFail = Literal["flag", "replace", "raise", "regenerate"]
@@ -60,7 +60,7 @@ class GuardDecision(Data):
     @property
     def explanation(self) -> str:
         """The reason in detail: it may name the sentence and the passage, and so quotes texts."""
-        verdict = next((result for result in self.results if result.name == VERDICT), None)
+        verdict = verdict_of(self.results)
         return self.reason if not isinstance(verdict, Score) else verdict.explanation or self.reason
 
     @property

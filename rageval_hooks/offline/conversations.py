@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rageval_hooks.metrics.base import VERDICT_VALUES
 from rageval_hooks.privacy import REDACTED
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import VERDICT, Evaluation, Result, Score, verdict_first
+from rageval_hooks.score import Evaluation, Result, Score, verdict_of
 from rageval_hooks.text.words import content_keys, fold
 from rageval_hooks.turn import Turn
 
@@ -48,7 +48,7 @@ class ConversationSummary(Data):
         asked = set[tuple[frozenset[str], frozenset[str]]]()
         for turn, results in sorted(turns, key=lambda one: one[0].timing.started_at if one[0].timing else 0):
             # The judge's verdict comes before the local one.
-            label = next((result.label for result in verdict_first(results) if result.name == VERDICT), None)
+            label = verdict.label if (verdict := verdict_of(results)) is not None else None
             labels.append(label)
             # Where texts are kept off the spans, a verdict says that there was an answer.
             is_empty = label not in VERDICT_VALUES and not turn.response.strip() and "query" not in turn.missing

@@ -24,6 +24,7 @@ from rageval_hooks.score import (
     judge_details,
     label_of,
     metric_of,
+    verdict_of,
     with_cause,
 )
 from rageval_hooks.turn import Turn
@@ -82,7 +83,7 @@ def evaluation_attributes(evaluation: Evaluation, *, for_braintrust: bool = Fals
     metrics = set(map(metric_of, results))
     metric = metrics.pop() if len(metrics) == 1 else None
     one_score = scores[0] if scores and metric is not None else None
-    verdict = next((result for result in results if result.name == VERDICT), None)
+    verdict = verdict_of(results)
     attributes: Attributes = {
         "openinference.span.kind": "EVALUATOR",
         "rageval.stage": evaluation.stage,
@@ -150,10 +151,9 @@ def _verdict(results: Iterable[Result]) -> Attributes:
     Jaeger shows a span's attributes in one line, sorted by name, and cuts it at the width of the page: the names of
     GenAI come before the question and the answer there.
     """
-    verdict = next((result for result in results if result.name == VERDICT and label_of(result)), None)
-    if verdict is None:
+    verdict = verdict_of(results)
+    if verdict is None or (label := label_of(verdict)) is None:
         return {}
-    label = label_of(verdict)
     return {
         "rageval.verdict": label,
         "rageval.cause": verdict.cause,
