@@ -428,3 +428,11 @@ def test_an_export_that_hangs_below_gevent_is_ended() -> None:
     pytest.importorskip("gevent")
 
     assert run_script(_GEVENT_HANGS, timeout=55) == "True\n"
+
+
+def test_the_backend_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the extra."""
+    monkeypatch.setattr("rageval_hooks.settings.find_spec", lambda name: None)
+
+    with pytest.raises(ConfigurationError, match=r'needs onnxruntime: pip install "rageval-hooks\[local\]"'):
+        Settings.build(models={"backend": "onnx"})
