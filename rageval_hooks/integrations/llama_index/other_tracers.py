@@ -6,6 +6,7 @@ All three add a handler to LlamaIndex's dispatcher, which keeps an object for ea
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from llama_index_instrumentation import get_dispatcher
@@ -15,9 +16,15 @@ from rageval_hooks.runtime.interrupts import raise_interrupt
 
 _logger = logging.getLogger(__name__)
 
-_OPENINFERENCE = "openinference.instrumentation.llama_index."
-_OPENLLMETRY = "opentelemetry.instrumentation.llamaindex."
-_TRACERS = (_OPENINFERENCE, _OPENLLMETRY, "opentelemetry.instrumentation.genai.llama_index.")
+# An invocation of OpenTelemetry's without its own span refers to the application's current span.
+_READERS: dict[str, Callable[[Any], Span | None]] = {
+    "openinference.instrumentation.llama_index.": lambda kept: kept._otel_span,
+    "opentelemetry.instrumentation.llamaindex.": lambda kept: kept.otel_span,
+    "opentelemetry.instrumentation.genai.llama_index.": lambda kept: (
+        kept._invocation.span if getattr(kept._invocation, "_start_span", True) else None
+    ),
+}
+"""How to read the span in what a handler keeps, by the beginning of the handler's module's name."""
 
 
 def find_span(span_id: Any, _: object) -> Span | None:
@@ -30,21 +37,12 @@ def find_span(span_id: Any, _: object) -> Span | None:
     for handler in get_dispatcher().span_handlers:
         module = f"{type(handler).__module__}."
         # Ours and LlamaIndex's own are in each process; pydantic takes 4 µs to find that they have no such attribute.
-        if not module.startswith(_TRACERS):
+        span_of = next((reader for prefix, reader in _READERS.items() if module.startswith(prefix)), None)
+        if span_of is None:
             continue
         try:
             kept: Any = handler.open_spans.get(span_id)
-            span: Span | None = None
-            if kept is None:
-                continue
-            if module.startswith(_OPENINFERENCE):
-                span = kept._otel_span
-            elif module.startswith(_OPENLLMETRY):
-                span = kept.otel_span
-            else:
-                # An invocation without its own span refers to the application's current span.
-                span = kept._invocation.span if getattr(kept._invocation, "_start_span", True) else None
-            if span is not None:
+            if kept is not None and (span := span_of(kept)) is not None:
                 return span
         except Exception as error:  # another version of that tracer, which keeps its spans elsewhere
             raise_interrupt(error)

@@ -142,7 +142,8 @@ def test_their_spans_are_as_without_us(tracer: str, way: str, order: str) -> Non
 
 def test_another_version_of_a_tracer_costs_only_its_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """If spans are kept elsewhere, the turn has spans of ours, and nothing fails."""
-    monkeypatch.setattr(other_tracers, "_OPENINFERENCE", "another.module.")
+    readers = {"openinference.instrumentation.llama_index.": lambda kept: kept.moved}
+    monkeypatch.setattr(other_tracers, "_READERS", readers)
     spans = traced("OpenInference", "theirs first")
 
     assert "rag RetrieverQueryEngine" in {span.name for span in spans.ours}
