@@ -6,9 +6,15 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
 
+from rageval_hooks.exporters.otel.providers import QueuedExporter
 from tests.exporters.collector import Collector, http_collector, values
 from tests.exporters.phoenix.test_exporter import Server as PhoenixServer
 from tests.exporters.phoenix.test_exporter import serving
@@ -277,3 +283,12 @@ print(json.dumps([handle.flush(15), handle.stats()["export_errors"], handle.stat
     assert errors == stats["rejected"] == 4
     assert "the exporter otel has not delivered everything (4 rejected) [RAGEVAL-218]" in result.stderr
     assert "seconds [RAGEVAL-218]" not in result.stderr
+
+
+def test_a_collector_that_answers_with_a_page_has_taken_everything() -> None:
+    """Some answer with JSON, or with nothing: only a count of refused spans is an error."""
+    refused = ExportTraceServiceResponse(partial_success=ExportTracePartialSuccess(rejected_spans=2))
+    for content, rejected in ((b"<html>ok</html>", 0), (b"", 0), (refused.SerializeToString(), 2)):
+        sent = QueuedExporter("spans", "test", 1)
+        sent.read_response(SimpleNamespace(status_code=200, ok=True, content=content))
+        assert (sent._status, sent._rejected) == (200, rejected)

@@ -220,3 +220,10 @@ def test_a_broken_object_that_is_nested_too_deeply_is_not_repaired() -> None:
     """The repair would end in an error of its own."""
     with pytest.raises(UnusableAnswerError, match="broken"):
         parse_answer("{grade: 2, why: " + "[" * 3900 + "]" * 3900 + "}", Grade)
+
+
+def test_an_answer_of_any_depth_is_unusable_and_not_an_error() -> None:
+    """Also of a depth that one reader takes and the next one does not."""
+    for depth in range(900, 1100):
+        with pytest.raises(UnusableAnswerError):
+            parse_answer('{"grade": 2, "why": "x", "more": ' + "[" * depth + "]" * depth + "}", Grade)
