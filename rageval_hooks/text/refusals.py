@@ -53,6 +53,7 @@ _ENGLISH_WORD: Final = re.compile(r"\b(?:the|you|your|is|are|do|did|of|and|it|wh
 _CHOICE: Final = re.compile(
     r"(?m)^[ \t]{0,20}(?:[-*•]|\(?(?:\d{1,2}|[a-z])[.)])[ \t]{1,9}[^.!?\n]{1,100}$|^[^.!?\n]{1,60}$"
 )
+_QUESTION_SIGNS: Final = ("?", "？", "؟", "you", "please", "kindly", "i ask", "need", "require")
 # The end of a clause in every language. A claim may follow a full stop in lower case: "I don't know. the price is 5".
 _ENDS: Final = r"[,;:–—()]| - |[.!?]+\s|\.{2,}"
 
@@ -80,7 +81,9 @@ def asks_back(response: str) -> bool:
     Either all its sentences are questions or say nothing, or it lists what may be meant: "There are several. Which one
     do you mean?"
     """
-    sentences = _sentences(response)
+    lower = response.lower()
+    # Every question to the user has one of these, and the search for one takes far longer.
+    sentences = _sentences(response) if any(map(lower.__contains__, _QUESTION_SIGNS)) else []
     if not sentences:
         return False
     asked = [number for number, sentence in enumerate(sentences) if _asks(sentence)]
