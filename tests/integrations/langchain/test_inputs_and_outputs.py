@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.prompt_values import StringPromptValue
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 from langgraph.types import Command
 
 from rageval_hooks.integrations.langchain.payloads import DocumentReader
+from rageval_hooks.integrations.langchain.question_and_answer import answer_of
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.langchain.fakes import FACTS, lcel, model, retriever
 
@@ -161,3 +162,32 @@ def test_citations_that_the_model_marks_are_kept(captured: Captured) -> None:
     [citation] = captured.turn.metadata["citations"]
     assert citation["title"] == "harbour.md"
     assert captured.turn.response[citation["start_index"] : citation["end_index"]] == " It is 96 m long."
+
+
+SAVES = AIMessage("In 2019.", tool_calls=[{"name": "save", "args": {}, "id": "1"}])
+ASKS = AIMessage("", tool_calls=[{"name": "save", "args": {}, "id": "1"}])
+SAVED = ToolMessage("Saved.", tool_call_id="1")
+
+
+@pytest.mark.parametrize(
+    ("messages", "answer"),
+    [
+        ([ASKS, SAVED, AIMessage("In 2019.")], "In 2019."),
+        ([AIMessage("In 2019."), ASKS, SAVED, ASKS], "In 2019."),
+        ([SAVES, SAVED], "In 2019."),
+        ([ASKS, SAVED], "Saved."),
+        ([ASKS, SAVED, HumanMessage("In 2019.")], "In 2019."),
+        ([ASKS, SAVED, AIMessage("")], ""),
+    ],
+    ids=[
+        "after the tool",
+        "before a call that nothing has answered",
+        "next to the call",
+        "the tool's",
+        "as a human message",
+        "none",
+    ],
+)
+def test_the_reply_of_an_agent(messages: list[Any], answer: str) -> None:
+    """What comes after the last tool, else what stands before or next to the call, else what the tool returned."""
+    assert answer_of({"messages": [HumanMessage("When?"), *messages]}, {"messages": [HumanMessage("When?")]}) == answer
