@@ -5,7 +5,7 @@ Nodes are read by attribute names: the classes are not imported, because importi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
@@ -117,9 +117,6 @@ def collection_of(retriever: Any) -> str | None:
     return None if store is None else values.collection_name(store)
 
 
-Marks = dict[tuple[str | None, str], Passage]
-"""Passages by id and text, marked with how much of each was in the prompt."""
-
 OfTool = list[Passage] | str
 """What a tool found as text, or why its result is no passage."""
 
@@ -134,97 +131,119 @@ def retrievals_of(runs: Iterable[LlamaIndexRun]) -> list[LlamaIndexRun]:
     return outside(of_kind(runs, *_FINDERS), *_FINDERS)
 
 
-def passages_in_turn(
-    runs: Sequence[LlamaIndexRun],
-    calls: Sequence[LlamaIndexRun],
-    answering: LlamaIndexRun | None,
-    evidence: Evidence,
-) -> tuple[tuple[Passage, ...], Marks, dict[int, OfTool]]:
-    """Return the passages of a turn, those of the answer's prompt first, and the marks of all that was retrieved.
+class TurnPassages:
+    """The passages of a turn: what the answer was written from, and what was retrieved and dropped.
 
     Args:
         runs: the runs by start time.
         calls: the model calls outside of retrievers.
-        answering: the call that wrote the answer.
+        answering: the call that wrote the answer; None if no model wrote it.
         evidence: tells what is evidence. What a model of the turn wrote is no passage.
 
-    Returns:
-        The passages, the marks, and by the identity of a tool's run what it found as text, or why that is no passage.
+    Attributes:
+        passages: those of the answer's prompt first.
+        of_tools: what tools found as text, or why that is no passage, by the identity of the tool's run.
     """
-    searched = [query for run in of_kind(runs, "retriever", "tool") for query in queries_of(run)]
 
-    def unwritten(found: Iterable[Passage], at: int) -> list[Passage]:
-        return evidence.among(found, at, lambda: searched)
+    def __init__(
+        self,
+        *,
+        runs: Sequence[LlamaIndexRun],
+        calls: Sequence[LlamaIndexRun],
+        answering: LlamaIndexRun | None,
+        evidence: Evidence,
+    ) -> None:
+        self._runs, self._evidence = runs, evidence
+        self._prompt = prompts_of_answer(calls, answering, evidence)
+        self._queries = [query for run in of_kind(runs, "retriever", "tool") for query in queries_of(run)]
+        answered_at = end_of(runs[0], runs[0].started_at) if answering is None else answering.started_at
+        nodes, rebuilt = _context_of(runs)
+        context = self._unwritten(nodes, answered_at)
+        retrieved = {run: self._unwritten(run.nodes_after or (), answered_at) for run in retrievals_of(runs)}
+        # An application's steps, tools and functions may call a vector store themselves, search the web, or receive
+        # documents from their caller. LlamaIndex's engines pass nodes with model output around, for example the answers
+        # to sub-questions, so what is inside of them does not count.
+        self._steps = outside(of_kind(runs, *_STEPS), "query", "chat")
+        passed = [node for run in self._steps for node in self._passed_through(run)]
+        candidates = unique_passages([*context, *chain.from_iterable(retrieved.values()), *passed])
+        self._marks = {passage_key(passage): passage for passage in mark_seen(candidates, self._prompt)}
 
-    answered_at = end_of(runs[0], runs[0].started_at) if answering is None else answering.started_at
-    context_nodes, rebuilt_ids = _context_of(runs)
-    context = unwritten(context_nodes, answered_at)
-    retrievals = [(run, unwritten(run.nodes_after or (), answered_at)) for run in retrievals_of(runs)]
-    # An application's steps, tools and functions may call a vector store themselves, search the web, or receive
-    # documents from their caller. LlamaIndex's engines pass nodes with model output around, for example the answers
-    # to sub-questions, so what is inside of them does not count.
-    passed: list[Passage] = []
-    steps = outside(of_kind(runs, *_STEPS), "query", "chat")
-    for run in steps:
-        for value, at in ((arguments_of(run.input), run.started_at), (run.output, evidence.found_at(run))):
-            passed += unwritten(nodes_in(value), at)
-    candidates = unique_passages([*context, *chain.from_iterable(found for _, found in retrievals), *passed])
-    prompt = prompts_of_answer(calls, answering, evidence)
-    marks = {passage_key(passage): passage for passage in mark_seen(candidates, prompt)}
-    passages = [with_mark(passage, marks) for passage in unique_passages(context)]
+        self._found = [self.marked(passage) for passage in unique_passages(context)]
+        for run, found in retrieved.items():
+            if run.kind == "retriever":
+                self._add_retrieved(found, rebuilt)
+        # Steps pass many nodes around, whole documents too. Only the prompt tells which of them were used.
+        self._add_used(map(self.marked, passed))
+        self.of_tools: dict[int, OfTool] = {}
+        # A tool may be an agent with tools of its own, so the inner ones come first.
+        for tool in reversed(of_kind(runs, "tool")):
+            # Of a search with a retriever or with nodes, these are the passages. Its text has the same ones.
+            if not tool.has_search and not any(tool in run.ancestors() for run in retrieved):
+                self.of_tools[id(tool)] = self._of_tool(tool)
+        for tool in of_kind(runs, "tool"):
+            results = [one for one in self.of_tools.get(id(tool), ()) if isinstance(one, Passage)]
+            self._found += [one for one in results if one not in self._found and one.in_prompt]
+        if not self._found and self._prompt is not None:
+            self._add_own_classes()
+        self.passages = tuple(self._found)
 
-    # What the outermost retrievers found, with the scores that they gave, and what did not reach the prompt.
-    for passage in chain.from_iterable(found for run, found in retrievals if run.kind == "retriever"):
-        marked = with_mark(passage, marks)
-        # A node that was cut into citations is in the prompt as these.
-        is_rebuilt = passage.id in rebuilt_ids and bool(marked.prompt_share)
-        if not is_rebuilt and not _is_among(marked, passages):
-            # Without a mark no model was called: a reranker or the engine dropped the passage before.
-            passages.append(mark_dropped(marked) if marked.in_prompt is None else marked)
+    def marked(self, passage: Passage) -> Passage:
+        """Add how much of a passage was in the prompt. The score of its stage stays."""
+        mark = self._marks.get(passage_key(passage))
+        if mark is None:
+            return passage
+        if mark.score == passage.score and mark.metadata == passage.metadata:
+            return mark
+        return passage.model_copy(update={"in_prompt": mark.in_prompt, "prompt_share": mark.prompt_share})
 
-    # Steps pass many nodes around, whole documents too. Only the prompt tells which of them were used.
-    for passage in passed:
-        marked = with_mark(passage, marks)
-        if marked.in_prompt and not _is_among(marked, passages):
-            passages.append(marked)
+    def _unwritten(self, found: Iterable[Passage], at: int) -> list[Passage]:
+        return self._evidence.among(found, at, lambda: self._queries)
 
-    of_tools: dict[int, OfTool] = {}
-    # A tool may be an agent with tools of its own, so the inner ones come first.
-    for tool in reversed(of_kind(runs, "tool")):
-        # Of a search with a retriever or with nodes, these are the passages. Its text has the same ones.
-        if tool.has_search or any(tool in run.ancestors() for run, _ in retrievals):
-            continue
-        if nodes := nodes_in(tool.output):  # taken over above
-            own = unwritten(nodes, evidence.found_at(tool))
-            of_tools[id(tool)] = [with_mark(passage, marks) for passage in own]
-            continue
-        output = answer_of(tool.output)
-        description = values.attribute_text(getattr(tool.instance, "metadata", None), "description")
-        is_search, reason = evidence.tool_searches(
-            tool.name, description=description, arguments=tool_arguments(tool.input)[1], result=output
+    def _passed_through(self, step: LlamaIndexRun) -> Iterator[Passage]:
+        yield from self._unwritten(nodes_in(arguments_of(step.input)), step.started_at)
+        yield from self._unwritten(nodes_in(step.output), self._evidence.found_at(step))
+
+    def _add_retrieved(self, found: Iterable[Passage], rebuilt: Collection[str | None]) -> None:
+        """Add what a retriever found, with the scores that it gave, and what did not reach the prompt."""
+        for passage in map(self.marked, found):
+            # A node that was cut into citations is in the prompt as these.
+            is_rebuilt = passage.id in rebuilt and bool(passage.prompt_share)
+            if not is_rebuilt and not _is_among(passage, self._found):
+                # Without a mark no model was called: a reranker or the engine dropped the passage before.
+                self._found.append(mark_dropped(passage) if passage.in_prompt is None else passage)
+
+    def _add_used(self, passages: Iterable[Passage]) -> None:
+        for passage in passages:
+            if passage.in_prompt and not _is_among(passage, self._found):
+                self._found.append(passage)
+
+    def _of_tool(self, tool: LlamaIndexRun) -> OfTool:
+        """Return what a tool found, as nodes or as text, or why that is no passage."""
+        found_at = self._evidence.found_at(tool)
+        if nodes := nodes_in(tool.output):  # passed through, so they are among the passages
+            return [self.marked(passage) for passage in self._unwritten(nodes, found_at)]
+        is_search, reason = self._evidence.tool_searches(
+            tool.name,
+            description=values.attribute_text(getattr(tool.instance, "metadata", None), "description"),
+            arguments=tool_arguments(tool.input)[1],
+            result=answer_of(tool.output),
         )
-        if is_search:
-            results = _text_results_of(tool)
-            own = unwritten(results, evidence.found_at(tool))
-            found = [result for result in mark_seen(own, prompt) if result.in_prompt]
-            of_tools[id(tool)] = WRITTEN_BY_MODEL if results and not own else found
-            for outer in of_kind(tool.ancestors(), "tool") if found else ():
-                outer.has_search = outer.name != tool.name  # a tool's "call" is inside its "__call__"
-        else:
-            of_tools[id(tool)] = reason
-    for tool in of_kind(runs, "tool"):
-        found = [one for one in of_tools.get(id(tool), ()) if isinstance(one, Passage)]
-        passages += [one for one in found if one not in passages and one.in_prompt]
-    if not passages and prompt is not None:
-        # The steps of a workflow may search by themselves, and pass on chunks of the application's own classes.
-        for run in outside(of_kind(steps, "chain"), "tool"):
+        if not is_search:
+            return reason
+        results = _text_results_of(tool)
+        own = self._unwritten(results, found_at)
+        found = [result for result in mark_seen(own, self._prompt) if result.in_prompt]
+        for outer in of_kind(tool.ancestors(), "tool") if found else ():
+            outer.has_search = outer.name != tool.name  # a tool's "call" is inside its "__call__"
+        return WRITTEN_BY_MODEL if results and not own else found
+
+    def _add_own_classes(self) -> None:
+        """Add what the steps of a workflow found that search by themselves, and pass on chunks of their own classes."""
+        for run in outside(of_kind(self._steps, "chain"), "tool"):
             inputs = [fields_of(value) for value in arguments_of(run.input).values()]
             given = {key: item for fields in inputs for key, item in fields.items()}
             results = results_in_fields(fields_of(run.output), given)
-            for result in mark_seen(unwritten(results, evidence.found_at(run)), prompt):
-                if result.in_prompt and not _is_among(result, passages):
-                    passages.append(result)
-    return tuple(passages), marks, of_tools
+            self._add_used(mark_seen(self._unwritten(results, self._evidence.found_at(run)), self._prompt))
 
 
 def _text_results_of(tool: Run) -> Sequence[Passage]:
@@ -247,16 +266,6 @@ def _is_among(passage: Passage, others: Iterable[Passage]) -> bool:
         if text in other.text or other.text.strip() in text:
             return True
     return False
-
-
-def with_mark(passage: Passage, marks: Marks) -> Passage:
-    """Add how much of a passage was in the prompt. The score of its stage stays."""
-    mark = marks.get(passage_key(passage))
-    if mark is None:
-        return passage
-    if mark.score == passage.score and mark.metadata == passage.metadata:
-        return mark
-    return passage.model_copy(update={"in_prompt": mark.in_prompt, "prompt_share": mark.prompt_share})
 
 
 # --------------------------------------------------------------------------- stages: retriever, reranker, synthesizer

@@ -17,12 +17,10 @@ from rageval_hooks.integrations.llama_index import model_calls, values
 from rageval_hooks.integrations.llama_index.other_tracers import find_span
 from rageval_hooks.integrations.llama_index.passages import (
     EarlierTools,
-    Marks,
     OfTool,
+    TurnPassages,
     collection_of,
-    passages_in_turn,
     top_k_of,
-    with_mark,
 )
 from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn, TurnStatus
@@ -60,7 +58,8 @@ def turn_from_events(
     answers = turns.outside(calls, "retriever", "reranker")
     returned = _returned_answer(root, runs)
     answering = model_calls.answering_call(root, answers, returned)
-    passages, marks, of_tools = passages_in_turn(runs, answers, answering, evidence or Evidence(runs))
+    found = TurnPassages(runs=runs, calls=answers, answering=answering, evidence=evidence or Evidence(runs))
+    passages = found.passages
     if earlier is not None:
         passages = unique_passages((*passages, *earlier.passages_in(answering, runs)))
     asked_before: list[str] = []
@@ -68,7 +67,7 @@ def turn_from_events(
         prompt = turns.prompt_text(values.messages_of(answering.input))
         before, asked_before = passages_before(root.searches_before, root.text_id, prompt)
         passages = unique_passages((*passages, *before))
-    steps = _steps_of(runs, calls, ended_at, marks, of_tools, every_step)
+    steps = _steps_of(runs, calls, ended_at, found, every_step)
     query = values.query_of(values.arguments_of(root.input))
     if not query and calls:
         # A resumed workflow has no question in its arguments: what the user said in the first prompt.
@@ -91,7 +90,7 @@ def turn_from_events(
         query=query,
         passages=passages,
         response=response,
-        retrieval_queries=_rewritten_queries(runs, answers, query, of_tools),
+        retrieval_queries=_rewritten_queries(runs, answers, query, found.of_tools),
         span=span,
         status=status,
         complete=not response or status not in ("cancelled", "error"),
@@ -165,8 +164,7 @@ def _steps_of(
     runs: Sequence[LlamaIndexRun],
     calls: Sequence[LlamaIndexRun],
     ended_at: int,
-    marks: Marks,
-    of_tools: Mapping[int, OfTool],
+    found: TurnPassages,
     every_step: bool,
 ) -> tuple[Step, ...]:
     """Build the steps of a turn.
@@ -175,8 +173,7 @@ def _steps_of(
         runs: the runs by start time, the root first.
         calls: the model calls that count.
         ended_at: when the turn ended.
-        marks: passages by id and text, with how much of each was in the prompt.
-        of_tools: what tools found as text, or why their results are no passages, by the identity of the tool's run.
+        found: the passages, and what tools found.
         every_step: keep every span, not only retrievers, rerankers, model calls and tools.
     """
     counted = set(map(id, calls))
@@ -187,7 +184,7 @@ def _steps_of(
         Step(
             kind=cast("StepKind", run.kind if run.kind in _KINDS else "chain"),
             **_frame(run, ids, ended_at),
-            **_fields(run, runs, marks, of_tools.get(id(run), [])),
+            **_fields(run, runs, found),
         )
         for run in kept
     )
@@ -214,19 +211,19 @@ def _is_step(run: LlamaIndexRun, counted: Collection[int], every_step: bool) -> 
     return True
 
 
-def _fields(run: LlamaIndexRun, runs: Sequence[LlamaIndexRun], marks: Marks, of_tool: OfTool) -> dict[str, Any]:
+def _fields(run: LlamaIndexRun, runs: Sequence[LlamaIndexRun], found: TurnPassages) -> dict[str, Any]:
     if run.kind == "llm":
         return model_calls.call_fields(run, runs)
     if run.kind == "tool":
         described = values.tool_fields(run.instance)
-        found = {"left_out": of_tool} if isinstance(of_tool, str) else {"passages": tuple(of_tool)}
-        return {"input": values.tool_input(run.input), "output": values.answer_of(run.output), **found, **described}
+        of_tool = found.of_tools.get(id(run), [])
+        result = {"left_out": of_tool} if isinstance(of_tool, str) else {"passages": tuple(of_tool)}
+        return {"input": values.tool_input(run.input), "output": values.answer_of(run.output), **result, **described}
     query = values.query_of(values.arguments_of(run.input))
     if run.kind in ("retriever", "reranker"):
-        passages = tuple(with_mark(passage, marks) for passage in run.nodes_after or ())
         return {
             "input": query,
-            "passages": passages,
+            "passages": tuple(map(found.marked, run.nodes_after or ())),
             "top_k": top_k_of(run.instance),
             "data_source": collection_of(run.instance),
         }
