@@ -60,7 +60,7 @@ class ContentPolicy(Data):
     parameters: bool = True
 
     @classmethod
-    def build(cls, capture_content: bool | None) -> ContentPolicy:
+    def of_settings(cls, capture_content: bool | None) -> ContentPolicy:
         """Read the switches of the environment. ``OPENINFERENCE_HIDE_*`` always hides.
 
         Args:
@@ -87,7 +87,7 @@ class ContentPolicy(Data):
         )
 
     @classmethod
-    def of(cls, capture_content: bool | None) -> ContentPolicy:
+    def of_exporter(cls, capture_content: bool | None) -> ContentPolicy:
         """Return the policy of one exporter: no texts for False. The settings decide about everything else."""
         return _NOTHING if capture_content is False else cls()
 

@@ -467,7 +467,7 @@ class ScoreApiExporter(Exporter):
     ) -> None:
         if not self.automatic:
             require_httpx(self.backend.lower())
-        self.content = ContentPolicy.of(capture_content)
+        self.content = ContentPolicy.of_exporter(capture_content)
         self.scores: ScoreSelection = scores
         self._given = spans, tracer_provider
         self.spans: SpanSelection = "auto"

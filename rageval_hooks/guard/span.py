@@ -111,8 +111,9 @@ class GuardSpans:
             _limited_log.warn("guard span", "the span of a guard could not be written [RAGEVAL-704]", error=error)
 
     def _attributes(self, decision: GuardDecision, turn: Turn, recording: Recording | None) -> Attributes:
-        outside = ContentPolicy.build(self._settings.capture_content)
-        policy = (outside if recording is None else recording.owner.content) & ContentPolicy.of(self._capture_content)
+        outside = ContentPolicy.of_settings(self._settings.capture_content)
+        own = ContentPolicy.of_exporter(self._capture_content)
+        policy = (outside if recording is None else recording.owner.content) & own
         privacy = self.privacy_of(recording)
         results: Iterable[Result] = decision.results
         if privacy.with_redacted_texts(turn) is not turn:

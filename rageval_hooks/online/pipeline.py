@@ -105,7 +105,7 @@ class Pipeline:
         self.holds_interrupted = True
         self.take_part: Callable[[EndedTurn, TurnContext], bool] | None = None
         self.computes_inline = parts.on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
-        self.content = ContentPolicy.build(settings.capture_content)
+        self.content = ContentPolicy.of_settings(settings.capture_content)
         self._worker = worker = shared_worker()
         self._counters = counters = Counters()
         self._log = RateLimitedLogger(_logger)

@@ -18,6 +18,6 @@ def delivery_to(exporter: Exporter, capture_content: bool | None = None) -> Deli
         worker=shared_worker(),
         counters=Counters(),
         privacy=NO_PRIVACY,
-        content=ContentPolicy.build(capture_content),
+        content=ContentPolicy.of_settings(capture_content),
         max_bytes=math.inf,
     )

@@ -198,7 +198,7 @@ class TestConsole:
         assert second.startswith("rag handbook")
         assert not [line for line in lines if line.startswith("verdict")]
         assert printed(late).splitlines()[0] == first.strip()
-        assert printed(evaluation, policy=ContentPolicy.build(False)).startswith("bad: unsupported: __REDACTED__")
+        assert printed(evaluation, policy=ContentPolicy.of_settings(False)).startswith("bad: unsupported: __REDACTED__")
         assert printed(evaluation.model_copy(update={"results": (declined,)})).startswith(
             f"declined: {declined.reason}"
         )
@@ -220,7 +220,7 @@ class TestConsole:
 
     def test_hidden_content(self) -> None:
         """What may not stand on spans is not printed either."""
-        text = printed(EVALUATION, policy=ContentPolicy.build(False))
+        text = printed(EVALUATION, policy=ContentPolicy.of_settings(False))
 
         assert "2019" not in text
         assert "pier" not in text

@@ -299,7 +299,7 @@ def test_a_turn_without_texts_knows_where_its_passages_and_its_answer_come_from(
         ),
     ]
     turn = Turn(response="The answer.", passages=(*texts[1], *texts[0][::-1]), steps=(*steps, *calls))
-    hidden = hide(Evaluation(turn=turn), ContentPolicy.build(False)).turn
+    hidden = hide(Evaluation(turn=turn), ContentPolicy.of_settings(False)).turn
 
     def places(turn: Turn) -> list[Any]:
         return [found and (found[0].id, found[1]) for found in map(turn.locate_passage, range(4))]
@@ -365,7 +365,7 @@ def test_no_field_of_a_turn_is_forgotten(kind: str) -> None:
     assert isinstance(turn, Turn)
     turn = turn.model_copy(update={"steps": tuple(step.model_copy(update={"kind": kind}) for step in turn.steps)})
     before = turn.model_dump_json()
-    hidden = hide(Evaluation(turn=turn), ContentPolicy.build(False)).turn.model_dump_json()
+    hidden = hide(Evaluation(turn=turn), ContentPolicy.of_settings(False)).turn.model_dump_json()
 
     found = {*re.findall(r"<\w+\.\w+>", before)}
     assert {"<Turn.query>", "<Step.input>", "<Message.content>", "<Passage.metadata>"} <= found

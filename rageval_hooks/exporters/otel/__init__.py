@@ -88,7 +88,7 @@ class OtelExporter(Exporter):
         azure_events: bool | None = None,
         score_metrics: bool | None = None,
     ) -> None:
-        self.content = ContentPolicy.of(capture_content)
+        self.content = ContentPolicy.of_exporter(capture_content)
         self.spans = spans
         self.log_events = log_events
         self.azure_events = azure_events

@@ -221,8 +221,8 @@ class TurnHandler(EventSource, CopiedAsItself, BaseCallbackHandler):
             # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
             streamed=parent_run_id is None and "defers_inputs" in event,
         )
-        if thread and _recorder.knows(run_id):
-            held_turns().note_sampling(thread, sampled_out=_recorder.get(run_id) is None)
+        if thread and (recording := _recorder.around(run_id)) is not None:
+            held_turns().note_sampling(thread, sampled_out=not recording.selection.selected)
         if isinstance(run, LangChainRun):
             run.metadata = metadata or {}
             run.description, run.tool_call_id = event.get("description"), event.get("tool_call_id")

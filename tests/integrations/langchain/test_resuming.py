@@ -523,9 +523,11 @@ def test_a_forked_child_holds_nothing() -> None:
 # --------------------------------------------------------------------------- sampling
 
 
-def test_a_second_half_is_sampled_out_if_the_first_was() -> None:
-    """The whole turn is sampled out, and counted once."""
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_a_second_half_is_sampled_out_if_the_first_was(is_guarded: bool) -> None:
+    """The whole turn is sampled out, and counted once. With a guard, turns that are sampled out are recorded too."""
     app, exporter = graph(), InMemoryExporter()
+    guard = rageval_hooks.GroundingGuard(models="lexical") if is_guarded else None
     with rageval_hooks.instrument(metrics=[], exporters=[exporter], sample_rate=0.5) as handle:
         for number in range(40):
             app.invoke({"question": QUESTION}, thread(f"s{number}"))
@@ -535,6 +537,7 @@ def test_a_second_half_is_sampled_out_if_the_first_was() -> None:
         stats = handle.stats()
 
     assert stats["turns"] == 40
+    del guard
     assert 0 < stats["sampled_out"] < 40
     assert {(evaluation.turn.query, evaluation.turn.response) for evaluation in exporter.evaluations} == {
         (QUESTION, ANSWER)
