@@ -197,9 +197,12 @@ def _read_office(file: SourceFile, name: str) -> Iterator[Document]:
 @cache
 def _converter() -> Any:
     with requires("markitdown", "documents", "reading HTML and Office documents"):
-        from markitdown import MarkItDown
-    # Without the plug-ins of other packages.
-    return MarkItDown()
+        from markitdown import MarkItDown, converters
+    # Its other converters would take the archive of a damaged document, or its bytes, for the text.
+    converter = MarkItDown(enable_builtins=False)
+    for kind in ("Docx", "Epub", "Html", "Ipynb", "Pptx", "Xlsx"):
+        converter.register_converter(getattr(converters, f"{kind}Converter")())
+    return converter
 
 
 def _read_pdf(file: SourceFile, name: str) -> Iterator[Document | str]:

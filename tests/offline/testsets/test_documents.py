@@ -128,13 +128,15 @@ class TestOffice:
         [problem] = read(tmp_path, a__docx=b"hello").problems
         assert problem.startswith("a.docx: it is not a .docx file")
 
-    def test_an_office_file_that_is_damaged(self, tmp_path: Path) -> None:
-        """A zip archive without a document in it, for example."""
-        with zipfile.ZipFile(tmp_path / "a.docx", "w") as archive:
+    @pytest.mark.parametrize("suffix", ["docx", "pptx", "xlsx", "epub"])
+    def test_an_office_file_that_is_damaged(self, tmp_path: Path, suffix: str) -> None:
+        """A zip archive without a document in it: what else is in it is no text."""
+        with zipfile.ZipFile(tmp_path / f"a.{suffix}", "w") as archive:
             archive.writestr("word/other.xml", "<x/>")
 
-        [problem] = read_documents([tmp_path]).problems
-        assert problem.startswith("a.docx: MarkItDown cannot read it: ")
+        library = read_documents([tmp_path])
+        assert library.documents == []
+        assert library.problems[0].startswith(f"a.{suffix}: MarkItDown cannot read it: ")
 
     def test_compressed_files(self, tmp_path: Path) -> None:
         """Are read as what is in them."""
