@@ -89,7 +89,6 @@ class Pipeline:
         privacy: what may leave the process.
         content: the texts that exporters may get.
         holds_interrupted: False to submit a turn that waits for a person at once: it will not be resumed here.
-        take_part: returns True if it takes a turn that is part of another one, instead of the pipeline.
         computes_inline: True if turns have an inline stage: there are local metrics, or ``on_evaluation``.
     """
 
@@ -103,7 +102,6 @@ class Pipeline:
         self.privacy = parts.privacy
         self.enabled = settings.enabled
         self.holds_interrupted = True
-        self.take_part: Callable[[EndedTurn, TurnContext], bool] | None = None
         self.computes_inline = parts.on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
         self.content = ContentPolicy.of_settings(settings.capture_content)
         self._worker = worker = shared_worker()
@@ -246,8 +244,6 @@ class Pipeline:
             What a caller may wait for, within the inline budget: see :meth:`PendingTurn.wait`.
         """
         if sys.is_finalizing():  # after the exit handlers: there are no threads any more, and no exporters
-            return DONE
-        if self.take_part is not None and context is not None and self.take_part(ended, context):
             return DONE
         begun = self._counters.new_turn()
         try:

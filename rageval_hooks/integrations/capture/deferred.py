@@ -195,6 +195,18 @@ def prepare() -> None:
     EXIT_DRAIN.register()
 
 
+_part_takers: list[Callable[[EndedTurn, Recording], bool]] = []
+
+
+def offer_parts_to(take_part: Callable[[EndedTurn, Recording], bool]) -> None:
+    """Ask a function about each turn before it is submitted. It returns True if it takes the turn as part of another.
+
+    Functions are asked for the turns of all pipelines. One that is registered twice is asked once.
+    """
+    if take_part not in _part_takers:
+        _part_takers.append(take_part)
+
+
 def submit(
     recording: Recording, *, builds: bool = True, waits: bool = True, may_have_scores: bool = True
 ) -> PendingTurn:
@@ -215,6 +227,8 @@ def submit(
             ended.build()
     except BaseException as error:
         recording.not_submitted(error)
+    if any(take_part(ended, recording) for take_part in _part_takers):
+        return DONE
     pending = recording.owner.submit(ended, recording.selection, may_have_scores=may_have_scores)
     if on_pool_thread():  # it must not wait for the pool; who has handed over the work may
         _this_thread.pending = pending

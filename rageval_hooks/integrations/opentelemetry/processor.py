@@ -3,7 +3,8 @@
 A trace is complete when its outermost span of this process has ended, and every span inside. Nothing is built before,
 and nothing waits for quiet. What the callbacks of an integration capture is not built again: spans inside their runs,
 and spans that an instrumentor of the same framework makes, are left to them. If such a run is inside a span of another
-framework, for example of an agent whose tool asks a query engine, it becomes part of the turn of that span.
+framework, for example of an agent whose tool asks a query engine, it becomes part of the turn of that span. If the run
+has a handler of its own, that handler gets the run's turn as well.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, get_current_span, set_span_in_context
 
-from rageval_hooks.integrations.capture.deferred import hand_over
-from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.deferred import hand_over, offer_parts_to
+from rageval_hooks.integrations.capture.recorder import Recording, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import is_claimed
 from rageval_hooks.integrations.opentelemetry import conventions as names
 from rageval_hooks.integrations.opentelemetry.facts import Facts
@@ -31,7 +32,6 @@ from rageval_hooks.integrations.opentelemetry.turn_building import NoTurn, TurnB
 from rageval_hooks.integrations.opentelemetry.turn_spans import instrumentor_of
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.stages import EndedTurn
-from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.logs import RateLimitedLogger
@@ -69,6 +69,25 @@ _Counts = dict[str, Counter[str]]
 """How often what happened, by instrumentor."""
 
 
+class _Part(NamedTuple):
+    """A turn that an integration has captured inside a span of another framework.
+
+    Attributes:
+        span_id: the span that the turn is in.
+        turn: the turn.
+        recording: its recording; None if the turn's own pipeline evaluates it, too.
+    """
+
+    span_id: int
+    turn: EndedTurn
+    recording: Recording | None
+
+    def submit_alone(self) -> None:
+        """Have the turn evaluated by itself: no turn of spans has it."""
+        if self.recording is not None:
+            self.recording.owner.submit(self.turn, self.recording.selection)
+
+
 @dataclass(eq=False)
 class _Trace:
     """A trace in progress, as far as this process has it.
@@ -79,7 +98,7 @@ class _Trace:
         spans: finished spans of models, searches, tools and agents, and those around them.
         around: ids of the spans around these.
         hidden: ids of spans whose content an integration captures.
-        parts: turns that an integration has captured inside a span: its id, the turn, and the turn's context.
+        parts: turns that integrations have captured inside the spans.
         size: about how many bytes the spans take.
         live: the spans as the application has them, by id: the scores may belong to any of them.
     """
@@ -89,7 +108,7 @@ class _Trace:
     spans: dict[int, ReadableSpan] = field(default_factory=dict)
     around: set[int] = field(default_factory=set)
     hidden: set[int] = field(default_factory=set)
-    parts: list[tuple[int, EndedTurn, TurnContext]] = field(default_factory=list)
+    parts: list[_Part] = field(default_factory=list)
     size: int = 0
     live: dict[int, Span] = field(default_factory=dict)
 
@@ -178,9 +197,14 @@ class TurnSpanProcessor(SpanProcessor):
             root.started_at <= (span.start_time or 0) and asked in root.framework.given_text(root) for root in roots
         )
 
-    def take_part(self, turn: EndedTurn, context: TurnContext) -> bool:
-        """Keep a turn that an integration has captured inside a span of another framework; False if it is not there."""
-        around = get_current_span(context.context).get_span_context() if context.context else None
+    def take_part(self, turn: EndedTurn, recording: Recording) -> bool:
+        """Keep a turn that an integration has captured inside a span of another framework.
+
+        Returns:
+            False if the turn is to be submitted by itself: it is in no such span, or belongs to a handler of the user.
+        """
+        context = recording.selection.context
+        around = get_current_span(context).get_span_context() if context else None
         trace = None if around is None else self._traces.get(around.trace_id)
         if around is None or trace is None:
             return False
@@ -190,9 +214,10 @@ class TurnSpanProcessor(SpanProcessor):
             if span is None or span_id in trace.hidden or is_claimed(around.trace_id, span_id):
                 return False
             if _is_known(span):
-                trace.parts.append((around.span_id, turn, context))
+                is_ours = recording.owner is self.pipeline
+                trace.parts.append(_Part(around.span_id, turn, recording if is_ours else None))
                 trace.around.add(around.span_id)
-                return True
+                return is_ours
             span_id = None if span.parent is None else span.parent.span_id
         return False
 
@@ -223,8 +248,8 @@ class TurnSpanProcessor(SpanProcessor):
             return
         stays = running.keys() | trace.open.keys()
         part = _Trace(trace.opened_at, spans=ended, hidden=trace.hidden, live=dict(trace.live))
-        part.parts = [one for one in trace.parts if one[0] not in stays]
-        trace.spans, trace.parts = running, [one for one in trace.parts if one[0] in stays]
+        part.parts = [one for one in trace.parts if one.span_id not in stays]
+        trace.spans, trace.parts = running, [one for one in trace.parts if one.span_id in stays]
         self._size -= trace.size
         trace.size = len(running) * _SPAN_BYTES
         self._size += trace.size
@@ -255,16 +280,15 @@ class TurnSpanProcessor(SpanProcessor):
             if oldest.spans:
                 some = Facts.of(TracedSpan.of_sdk(next(iter(oldest.spans.values()))))
                 _count(self.counts, "without_end", instrumentor_of([some])[0])
-            if self.pipeline is not None:
-                for _, turn, context in oldest.parts:
-                    hand_over(self.pipeline.submit, turn, context)
+            for part in oldest.parts:
+                hand_over(part.submit_alone)
 
     # ----------------------------------------------------------------------- turns, on another thread
 
     def _submit(self, pipeline: Pipeline, counts: _Counts, trace: _Trace, spans: list[ReadableSpan]) -> None:
         parts = defaultdict[str, list[Turn]](list)
-        for span_id, part, _ in trace.parts:
-            parts[f"{span_id:016x}"].append(part.build())
+        for part in trace.parts:
+            parts[f"{part.span_id:016x}"].append(part.turn.build())
         used = set[str]()
         for builder in builders_of(map(TracedSpan.of_sdk, spans), pipeline.settings.search_tools, parts):
             found = builder.turn()
@@ -277,9 +301,9 @@ class TurnSpanProcessor(SpanProcessor):
                 continue
             used.update(span_id for span_id in parts if span_id in builder.spans)
             self._submit_turn(pipeline, counts, trace, found, builder)
-        for span_id, part, context in trace.parts:
-            if f"{span_id:016x}" not in used:
-                pipeline.submit(part, context)
+        for part in trace.parts:
+            if f"{part.span_id:016x}" not in used:
+                part.submit_alone()
 
     def _submit_turn(
         self, pipeline: Pipeline, counts: _Counts, trace: _Trace, turn: Turn, builder: TurnBuilder
@@ -359,7 +383,7 @@ _attached: WeakSet[Any] = WeakSet()
 def attach(pipeline: Pipeline) -> None:
     """Send the turns of the application's spans to a pipeline, in place of the one that was attached before."""
     _processor.pipeline = pipeline
-    pipeline.take_part = _processor.take_part
+    offer_parts_to(_processor.take_part)
     if pipeline.tracer_provider is not None:
         _add_to(pipeline.tracer_provider)
     when_provider_is_set(_add_to)

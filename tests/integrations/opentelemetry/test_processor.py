@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Tracer, set_span_in_context
 
 import rageval_hooks
+from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.integrations.opentelemetry import processor as processors
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Passage, Turn
@@ -290,6 +291,20 @@ class TestMixedApplications:
         assert turn.passages
         assert all(passage.id for passage in turn.passages)
 
+    @pytest.mark.parametrize("output", [{"output.value": ANSWER}, {}], ids=["an answer", "no answer"])
+    def test_a_chain_with_a_handler_inside_an_agent(self, output: dict[str, str], traced: Traced) -> None:
+        """The handler gets the chain's turn, once, and the agent's turn has its passages."""
+        exporter = InMemoryExporter()
+        handler = CallbackHandler(metrics=[], exporters=[exporter])
+        agent = {"openinference.span.kind": "AGENT", "input.value": QUESTION}
+        with traced.tracer.start_as_current_span("agent run", context=Context(), attributes=agent) as span:
+            langchain.lcel().invoke("When was the pier opened?", {"callbacks": [handler]})
+            span.set_attributes(output)
+        assert [turn.query for turn in traced.turns] == [QUESTION] * len(output)
+        assert all(turn.framework == "openinference" and turn.passages for turn in traced.turns)
+        assert handler.flush(30)
+        assert [one.turn.query for one in exporter.evaluations] == ["When was the pier opened?"]
+
     def test_a_chain_inside_a_span_that_is_only_around_it(self, traced: Traced) -> None:
         """Stays a turn of its own framework."""
         chain = {"openinference.span.kind": "CHAIN"}
@@ -306,6 +321,22 @@ class TestBounds:
         traced.tracer.start_span("chat", attributes=chat(), context=set_span_in_context(root, Context())).end()
         traced.tracer.start_span("other", context=Context()).end()
         assert traced.stats["without_end"] == {"OpenTelemetry GenAI": 1}
+
+    def test_a_chain_inside_an_agent_that_never_ends(self, traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Is a turn by itself, of its handler if it has one."""
+        monkeypatch.setattr(processors, "MAX_TRACES", 1)
+        exporter = InMemoryExporter()
+        handler = CallbackHandler(metrics=[], exporters=[exporter])
+        agent = traced.tracer.start_span(
+            "agent run", context=Context(), attributes={"openinference.span.kind": "AGENT"}
+        )
+        with trace.use_span(agent):
+            langchain.lcel().invoke("When was the pier opened?")
+            langchain.lcel().invoke("Who built the pier?", {"callbacks": [handler]})
+        traced.tracer.start_span("other", context=Context()).end()
+        assert [turn.query for turn in traced.turns] == ["When was the pier opened?"]
+        assert handler.flush(30)
+        assert [one.turn.query for one in exporter.evaluations] == ["Who built the pier?"]
 
     @pytest.mark.parametrize("step", ["shared_recorder", "_is_known"], ids=["start", "end"])
     def test_a_failure_does_not_reach_the_application(
