@@ -123,7 +123,11 @@ def test_deferred_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
     handler = CallbackHandler(metrics=[], exporters=[InMemoryExporter()])
     monkeypatch.setattr(deferred, "_MAX_PENDING", 1)
-    blocking = deferred.hand_over(gate.wait, 30)
+
+    def block() -> None:
+        gate.wait(30)
+
+    blocking = deferred.hand_over(block)
     stream = streaming_chain(10).stream("question", {"callbacks": [handler]})
     next(stream)
     stream.close()

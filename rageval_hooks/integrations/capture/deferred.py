@@ -230,15 +230,17 @@ def submit(
     if any(take_part(ended, recording) for take_part in _part_takers):
         return DONE
     pending = recording.owner.submit(ended, recording.selection, may_have_scores=may_have_scores)
-    if on_pool_thread():  # it must not wait for the pool; who has handed over the work may
-        _this_thread.pending = pending
-    elif waits and may_have_scores and not in_event_loop():
+    # A thread of the pool must not wait for the pool; who has handed over the work may.
+    if waits and may_have_scores and not in_event_loop() and not on_pool_thread():
         pending.wait()
     return pending
 
 
 def hand_over(
-    function: Callable[..., Any], *args: Any, size: int = 0, on_full: Callable[[], object] = lambda: None
+    function: Callable[..., PendingTurn | None],
+    *args: Any,
+    size: int = 0,
+    on_full: Callable[[], object] = lambda: None,
 ) -> Future[PendingTurn]:
     """Call a function soon, on another thread but in a copy of this context; :func:`settle` waits for it.
 
@@ -246,13 +248,13 @@ def hand_over(
     waits already, the function is not called.
 
     Args:
-        function: the work.
+        function: the work. It returns the turn that it has submitted, if it has submitted one.
         args: its arguments.
         size: about how many bytes they take in memory.
         on_full: called instead, on this thread. It must be safe in a finalizer, too.
 
     Returns:
-        Once the function has returned, what a caller may wait for: the turn that it has submitted.
+        Once the function has returned, what a caller may wait for: the turn that it returned, or :data:`DONE`.
     """
     future: Future[PendingTurn] = Future()
     if sys.is_finalizing():  # the threads are gone
@@ -270,14 +272,12 @@ def hand_over(
     return future
 
 
-def _call(future: Future[PendingTurn], function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    _this_thread.handed_over, _this_thread.pending = True, DONE
+def _call(future: Future[PendingTurn], function: Callable[..., PendingTurn | None], args: tuple[Any, ...]) -> None:
+    _this_thread.handed_over = True
     try:
-        function(*args)
+        future.set_result(function(*args) or DONE)
     except BaseException as error:
         future.set_exception(error)
-    else:
-        future.set_result(_this_thread.pending)
     finally:
         _this_thread.handed_over = False
         _pending.pop(future, None)

@@ -33,6 +33,7 @@ from rageval_hooks.integrations.llama_index.passages import nodes_in
 from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator
+from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.interrupts import is_interrupt
 from rageval_hooks.runtime.narrowing import text_or_empty
@@ -226,7 +227,7 @@ def _drop(span_id: str, error: BaseException | None) -> None:
         streams.finish_stream(run, _writer_key(run), error)
 
 
-def _after_error(error: object, run_id: Hashable, function: Callable[[], object]) -> None:
+def _after_error(error: object, run_id: Hashable, function: Callable[[], None]) -> None:
     """Call a function of ours after an exception; on another thread if it is GeneratorExit."""
     # The garbage collector destroys an abandoned coroutine. It may run anywhere, for example inside ContextVar.set, so
     # no work may be done here.
@@ -236,12 +237,13 @@ def _after_error(error: object, run_id: Hashable, function: Callable[[], object]
         _safely(run_id, function)
 
 
-def _safely(run_id: Hashable, function: Callable[[], object]) -> None:
+def _safely(run_id: Hashable, function: Callable[[], PendingTurn | None]) -> PendingTurn | None:
     """Call a function of ours. LlamaIndex's dispatcher, or the reader of a stream, must not see its exceptions."""
     try:
-        function()
+        return function()
     except Exception as error:
         streams.source.failed(run_id, error)
+        return None
 
 
 def _end_unsampled(span_id: str, result: Any) -> None:

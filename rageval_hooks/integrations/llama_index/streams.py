@@ -15,7 +15,7 @@ from llama_index_instrumentation.span import active_span_id
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.deferred import hand_over, in_event_loop
 from rageval_hooks.integrations.capture.event_source import EventSource
-from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
+from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
 from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun, StreamKey
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator, streamed_in
 from rageval_hooks.online.pending import PendingTurn
@@ -40,7 +40,7 @@ class Follower:
         self,
         span_id: str,
         on_text: Callable[[Any], object] = lambda _: None,
-        on_end: Callable[[BaseException | None], object] | None = None,
+        on_end: Callable[[BaseException | None], PendingTurn | None] | None = None,
     ) -> None:
         self._span_id = span_id
         self._on_text = on_text
@@ -181,11 +181,13 @@ def wait_for(run: Run, key: StreamKey) -> None:
         root.streams.open.add(key)
 
 
-def end(run_id: Hashable, output: Any, error: BaseException | None = None) -> None:
-    """End a run; if it is a root, submit its turn."""
+def end(run_id: Hashable, output: Any, error: BaseException | None = None) -> PendingTurn | None:
+    """End a run; if it is a root, submit its turn and return it."""
     recording = _recorder.end(run_id, output, error)
-    if recording is not None:
-        _submit(recording)
+    # A turn of nothing else is for example a node parser that is used on its own.
+    if recording is None or not any(run.kind in _MEANINGFUL for run in recording.runs):
+        return None
+    return deferred.submit(recording)
 
 
 def end_root_span(root: LlamaIndexRun, result: Any) -> None:
@@ -209,25 +211,18 @@ def end_root_span(root: LlamaIndexRun, result: Any) -> None:
         _recorder.count_memory(recording, recording.size)
 
 
-def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None:
-    """Record that a stream has ended, and end the turn if that was the last stream it waited for."""
+def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> PendingTurn | None:
+    """Record that a stream has ended. If the turn waited for no other stream, submit and return it."""
     root = _root_of(run)
     if root is None:
-        return
+        return None
     streams = root.streams
     streams.finished.add(key)
     if key not in streams.open:
-        return
+        return None
     streams.open.discard(key)
     # A model inside of an engine may fail, and the engine may try another one.
     is_of_answer = key[0] != "llm" or streams.models_count
     if is_of_answer and root.error is None:
         root.error = error
-    if streams.turn_is_over:
-        end(root.id, root.output, root.error)
-
-
-def _submit(recording: Recording) -> None:
-    if not any(run.kind in _MEANINGFUL for run in recording.runs):
-        return  # for example a node parser that is used on its own
-    deferred.submit(recording)
+    return end(root.id, root.output, root.error) if streams.turn_is_over else None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rageval_hooks.integrations.capture import deferred
-from rageval_hooks.online.pending import PendingTurn
+from rageval_hooks.online.pending import DONE, PendingTurn
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 
@@ -60,10 +60,22 @@ def test_handed_over_work_runs_on_another_thread_in_the_callers_context() -> Non
     assert value == "the caller's"
 
 
+def test_the_result_of_handed_over_work_is_the_turn_that_it_returns() -> None:
+    """The reader of a stream waits for its scores; there is nothing to wait for if the work has submitted no turn."""
+    pending = PendingTurn(float("inf"))
+
+    assert deferred.hand_over(lambda: pending).result(10) is pending
+    assert deferred.hand_over(lambda: None).result(10) is DONE
+
+
 def test_settle_waits_for_handed_over_work_within_its_timeout() -> None:
     """It returns False while work is pending, and True once it is done."""
     go_on = threading.Event()
-    deferred.hand_over(go_on.wait, 10)
+
+    def work() -> None:
+        go_on.wait(10)
+
+    deferred.hand_over(work)
     assert not deferred.settle(0.01)
     go_on.set()
 
