@@ -65,6 +65,7 @@ class Evidence:
         self._runs = runs
         self._search_tools = search_tools
         self._words_of_prompt = lru_cache(maxsize=1)(words_of)
+        self._around_search: set[int] = set()
 
     def tool_searches(
         self, name: str | None, *, description: str | None, arguments: Any, result: Any
@@ -75,6 +76,14 @@ class Evidence:
         if names_all or f"!{name}" in self._search_tools:
             return name in self._search_tools, "the setting search_tools says so"
         return searches(name, description, arguments, result)
+
+    def note_search_inside(self, runs: Iterable[Run]) -> None:
+        """Note that passages were found inside some runs."""
+        self._around_search.update(map(id, runs))
+
+    def has_search_inside(self, run: Run) -> bool:
+        """Return True if passages were found inside a run, so that its own output is not a search result."""
+        return id(run) in self._around_search
 
     def among(self, found: Iterable[Passage], at: int, queries: Callable[[], Iterable[str]] = tuple) -> list[Passage]:
         """Return the passages that no model had written by the time at which they were found.

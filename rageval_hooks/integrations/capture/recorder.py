@@ -50,7 +50,6 @@ class Run:
         first_token_at: nanoseconds since the epoch.
         span_id: the id of the span that another tracer has made for the run.
         span_tracer: the name of that tracer.
-        has_search: True if passages were found inside the run, so that its own output is not a search result.
         streamed: True for a root whose output is a stream, which its reader may abandon while runs continue.
         searches_before: of a root, the searches shortly before it.
     """
@@ -70,7 +69,6 @@ class Run:
     first_token_at: int | None = None
     span_id: str | None = None
     span_tracer: str | None = None
-    has_search: bool = False
     streamed: bool = False
     searches_before: Sequence[RecentSearch] = ()
 

@@ -247,8 +247,8 @@ def _turn_of_family(
     """Build the turn of one framework's runs, and add what other frameworks did inside it."""
     for other in inner:
         # The text that a tool or a function returns has what the other framework found inside it.
-        for run in other[0].ancestors() if of_kind(other, "retriever", "reranker") else ():
-            run.has_search = True
+        if of_kind(other, "retriever", "reranker"):
+            evidence.note_search_inside(other[0].ancestors())
     turn = family[0].framework.turn_of(family, every_step=every_step, evidence=evidence, **(about or {}))
     for other in inner:
         turn = _merge(turn, _turn_of_family(other, (), every_step=every_step, evidence=evidence), other[0])

@@ -186,7 +186,7 @@ class TurnPassages:
         for run in reversed(self._runs):
             # An ensemble or a compressor is a retriever around others, and its result is what the application gets.
             is_outermost = run.kind == "retriever" and not turns.is_inside(run, "retriever")
-            if is_outermost or (run.kind == "tool" and not run.has_search):
+            if is_outermost or (run.kind == "tool" and not self._evidence.has_search_inside(run)):
                 results = self._reader.passages_in(run.output) if is_outermost else self._results_of_tool(run)
                 passages = self._unwritten(results, run)
                 if results and not passages and isinstance(run.output, ToolMessage):
@@ -194,8 +194,7 @@ class TurnPassages:
                     passages = self._unwritten(text_results(run.output.artifact, {"tool": run.name}), run)
                 if passages or is_outermost:
                     self.found[id(run)] = passages
-                    for ancestor in run.ancestors():
-                        ancestor.has_search = True
+                    self._evidence.note_search_inside(run.ancestors())
                 elif results:
                     self.left_out[id(run)] = WRITTEN_BY_MODEL
         for run in self._runs:
@@ -366,7 +365,7 @@ class TurnPassages:
         answered_at = self._calls[-1].started_at
         for run in sorted(turns.outside(turns.of_kind(self._runs, "chain"), "retriever", "tool"), key=_end_or_start):
             is_root = run.parent is None
-            if is_root or (_end_or_start(run) <= answered_at and not run.has_search):
+            if is_root or (_end_or_start(run) <= answered_at and not self._evidence.has_search_inside(run)):
                 # A later function may join the results that earlier ones returned. A text with the question is a
                 # prompt.
                 joined = [one for one in (query, *(passage.text for passage in passages)) if one]

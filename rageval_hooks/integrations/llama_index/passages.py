@@ -178,7 +178,7 @@ class TurnPassages:
         # A tool may be an agent with tools of its own, so the inner ones come first.
         for tool in reversed(of_kind(runs, "tool")):
             # Of a search with a retriever or with nodes, these are the passages. Its text has the same ones.
-            if not tool.has_search and not any(tool in run.ancestors() for run in retrieved):
+            if not evidence.has_search_inside(tool) and not any(tool in run.ancestors() for run in retrieved):
                 self.of_tools[id(tool)] = self._of_tool(tool)
         for tool in of_kind(runs, "tool"):
             results = [one for one in self.of_tools.get(id(tool), ()) if isinstance(one, Passage)]
@@ -233,8 +233,9 @@ class TurnPassages:
         results = _text_results_of(tool)
         own = self._unwritten(results, found_at)
         found = [result for result in mark_seen(own, self._prompt) if result.in_prompt]
-        for outer in of_kind(tool.ancestors(), "tool") if found else ():
-            outer.has_search = outer.name != tool.name  # a tool's "call" is inside its "__call__"
+        if found:  # a tool's "call" is inside its "__call__"
+            around = of_kind(tool.ancestors(), "tool")
+            self._evidence.note_search_inside(outer for outer in around if outer.name != tool.name)
         return WRITTEN_BY_MODEL if results and not own else found
 
     def _add_own_classes(self) -> None:

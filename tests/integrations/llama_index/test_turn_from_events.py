@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rageval_hooks.integrations.capture.evidence import Evidence
 from rageval_hooks.integrations.llama_index import turn_from_events
 from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
@@ -90,6 +91,27 @@ def test_records_are_not_changed() -> None:
     records = family()
 
     assert turn_from_events(records) == turn_from_events(records)
+
+
+def test_a_search_inside_a_tool_is_not_noted_in_the_records() -> None:
+    """Another setting of ``search_tools`` gives the turn that it gives with new records."""
+
+    def records() -> list[LlamaIndexRun]:
+        root = run("FunctionAgent.run", None, "agent", 1_000, 9_000, {"user_msg": "When?"})
+        outer = run("search_guide", root, "tool", 2_000, 5_000, {"kwargs": {"query": "pier"}})
+        inner = run("search_pages", outer, "tool", 3_000, 4_000, {"kwargs": {"query": "pier"}})
+        outer.output, inner.output = f"The guide says: {PIER.text}", PIER.text
+        call = run("M.chat", root, "llm", 6_000, 8_000, [message("user", f"When?\n{outer.output}")])
+        call.output = SimpleNamespace(message=message("assistant", "In 2019."), raw=None)
+        return [root, outer, inner, call]
+
+    def tools_that_found(runs: list[LlamaIndexRun], setting: str) -> list[Any]:
+        turn = turn_from_events(runs, evidence=Evidence(runs, [setting]))
+        return [passage.metadata["tool"] for passage in turn.passages]
+
+    runs = records()
+    assert tools_that_found(runs, "!unknown") == ["search_pages"]
+    assert tools_that_found(runs, "!search_pages") == tools_that_found(records(), "!search_pages") == ["search_guide"]
 
 
 def test_every_step() -> None:
