@@ -64,15 +64,14 @@ test-torch:
 	$(VENV)-torch/$(bin)/python -m pytest -m needs_torch $(PARALLEL) $(filter-out tests/e2e/%,$(TORCH_TESTS))
 	$(VENV)-torch/$(bin)/python -m pytest -m needs_torch -n 0 $(filter tests/e2e/%,$(TORCH_TESTS))
 
-# The tests, with coverage over all processes: which lines run, and for each of them in which tests.
+# The tests, with coverage over all processes: which lines no test runs.
 coverage: $(VENV)/.installed-dev
 	$(BIN)/coverage erase
 	-$(BIN)/python -m coverage run -m pytest --ignore tests/e2e $(PARALLEL)
 	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report --skip-covered
+	$(BIN)/coverage report --skip-covered --show-missing
 
-# Breaks functions that are drawn at random, one after the other, and runs the tests that cover each of them: those that
-# `make coverage` has found, if it ran before, and the folder that mirrors the module.
+# Breaks functions that are drawn at random, one after the other, and runs the tests that should notice.
 SEED ?= 0
 FUNCTIONS ?= 20
 mutants: $(VENV)/.installed-dev
@@ -152,7 +151,6 @@ check-version:
 release:
 	@test -n "$(VERSION)" || { echo "Name the version: make release VERSION=0.1.0"; exit 1; }
 	@test -z "$$(git status --porcelain)" || { echo "Commit your changes first."; exit 1; }
-	@grep -q '^Source = "http' pyproject.toml || { echo "Name the repository: Source in [project.urls] of pyproject.toml."; exit 1; }
 	sed -i.bak 's/^__version__ = .*/__version__ = "$(VERSION)"/' rageval_hooks/version.py
 	sed -i.bak "s/^## $(VERSION) (unreleased)/## $(VERSION) ($$(date +%Y-%m-%d))/" CHANGELOG.md
 	rm rageval_hooks/version.py.bak CHANGELOG.md.bak
@@ -160,6 +158,7 @@ release:
 	$(MAKE) wheel check-version TAG=v$(VERSION)
 	git commit --quiet --all --message "Release $(VERSION)"
 	git tag --annotate "v$(VERSION)" --message "rageval-hooks $(VERSION)"
+	@grep -q '^Source = "http' pyproject.toml || echo "Before you publish: [project.urls] in pyproject.toml has no Source, the repository."
 	@echo "Publish with: git push origin HEAD v$(VERSION)"
 
 clean:

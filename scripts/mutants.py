@@ -1,7 +1,8 @@
 """Draw functions of the package at random, break each of them, and say whether a test notices.
 
-Cosmic Ray makes the mutations. Each one runs the tests that cover the function, by the contexts in ``.coverage`` (see
-``make coverage``), and the tests in the folder that mirrors the module. All of it happens in a copy of the project.
+Cosmic Ray makes the mutations. Each one runs the tests of the folder that mirrors the module, and the files of tests
+that name the module or the function. If none of them notices it, the tests of the modules that import the module run.
+All of it happens in a copy of the project.
 
 Exits with 1 if fewer than ``--at-least`` mutations are noticed.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -29,11 +31,8 @@ from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator
 from cosmic_ray.testing import run_tests
 from cosmic_ray.work_item import TestOutcome
-from coverage import CoverageData
 
 PACKAGE = "rageval_hooks"
-MAX_TESTS = 400
-"""More tests than these cover only the heart of the package: a random part of them runs."""
 EMPTY = ("None", "False", '""', "()", "[]", "{}")
 
 
@@ -75,14 +74,14 @@ class Mutation:
     Attributes:
         path: the module, relative to the project.
         function: the function's name.
-        lines: its first line and its last.
+        line: its first line.
         operator: what makes the change.
         occurrence: where, among the places of the module that the operator can change.
     """
 
     path: Path
     function: str
-    lines: tuple[int, int]
+    line: int
     operator: Operator
     occurrence: int
 
@@ -96,45 +95,35 @@ def mutations_in(path: Path) -> Iterator[Mutation]:
             function = parso.python.tree.search_ancestor(node, "funcdef")
             # `zip(…, strict=True)` asserts something, and changes nothing.
             if function is not None and not node.parent.get_code().strip().startswith("strict="):
-                lines = function.start_pos[0], function.end_pos[0]
-                yield Mutation(path, function.name.value, lines, operator, occurrence)
+                yield Mutation(path, function.name.value, function.start_pos[0], operator, occurrence)
 
 
-def tests_of(mutation: Mutation, coverage: CoverageData | None, chosen: random.Random) -> list[str]:
-    """Return the tests to run: those that cover the function, and the folder or the files that mirror the module."""
-    parts = mutation.path.with_suffix("").parts[1:]
+def tests_of(mutation: Mutation) -> Iterator[list[str]]:
+    """Yield the tests to run: the nearest ones, and then those of the modules that import this one."""
+    module = ".".join(mutation.path.with_suffix("").parts)
+    # Names of one word, such as `start`, are in most tests.
+    names = [module, *([mutation.function] if "_" in mutation.function.strip("_") else [])]
+    named = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+    files = [path for path in sorted(Path("tests").rglob("test_*.py")) if "e2e" not in path.parts]
+    about = {str(path) for path in files if named.search(path.read_text(encoding="utf-8"))}
+    nearest = {*_mirror(mutation.path), *about}
+    yield sorted(nearest)
+    folder, _, name = map(re.escape, module.rpartition("."))
+    imports = re.compile(rf"^\s*(from {folder}\.{name} import|from {folder} import .*\b{name}\b)", re.MULTILINE)
+    users = [path for path in Path(PACKAGE).rglob("*.py") if imports.search(path.read_text(encoding="utf-8"))]
+    yield sorted({tests for path in users for tests in _mirror(path)} - nearest)
+
+
+def _mirror(path: Path) -> list[str]:
+    """Return the folder of tests, or the files, that mirror a module."""
+    parts = path.with_suffix("").parts[1:]
     folder = Path("tests", *parts[:-1])
     while not folder.is_dir():
         folder = folder.parent
     tests = [str(file) for file in sorted(folder.glob(f"test_{parts[-1].strip('_')}*.py"))]
     if (own := folder / parts[-1]).is_dir():
-        tests.append(str(own))
-    elif folder != Path("tests"):
-        tests.append(str(folder))
-    if coverage is None:
-        return tests
-    first, last = mutation.lines
-    # Of a function's first lines, `def` and the defaults run during the import.
-    contexts = {
-        context
-        for file in coverage.measured_files()
-        if file.endswith(f"/{mutation.path.as_posix()}")
-        for line, names in coverage.contexts_by_lineno(file).items()
-        if first < line <= last
-        for context in names
-        if context.startswith("tests.")
-    }
-    covering = sorted(contexts)
-    return tests + [_node_id(name) for name in chosen.sample(covering, min(len(covering), MAX_TESTS))]
-
-
-def _node_id(context: str) -> str:
-    """Return pytest's name of a test, ``tests/a/test_b.py::Class::test_c`` for ``tests.a.test_b.Class.test_c``."""
-    parts = context.split(".")
-    for length in range(len(parts) - 1, 0, -1):
-        if (path := Path(*parts[:length]).with_suffix(".py")).is_file():
-            return "::".join([path.as_posix(), *parts[length:]])
-    return parts[0]
+        return [*tests, str(own)]
+    return tests if folder == Path("tests") else [str(folder)]
 
 
 def main() -> None:
@@ -148,10 +137,6 @@ def main() -> None:
     options = parser.parse_args()
 
     project = Path(__file__).parents[1]
-    coverage = None
-    if (data_file := project / ".coverage").is_file():
-        coverage = CoverageData(str(data_file))
-        coverage.read()
     with tempfile.TemporaryDirectory() as copy:
         listed = subprocess.run(["git", "ls-files"], cwd=project, capture_output=True, text=True, check=True)
         for name in filter(None, listed.stdout.splitlines()):
@@ -164,32 +149,34 @@ def main() -> None:
         by_function: dict[tuple[Path, str, int], list[Mutation]] = {}
         for path in sorted(Path(PACKAGE).rglob("*.py")):
             for mutation in mutations_in(path):
-                by_function.setdefault((path, mutation.function, mutation.lines[0]), []).append(mutation)
+                by_function.setdefault((path, mutation.function, mutation.line), []).append(mutation)
         drawn = chosen.sample(sorted(by_function), options.functions)
-        noticed = sum(_is_noticed(chosen.choice(by_function[key]), coverage, chosen, options) for key in drawn)
+        noticed = sum(_is_noticed(chosen.choice(by_function[key]), options) for key in drawn)
         os.chdir(project)
     print(f"{noticed} of {options.functions} mutations noticed (seed {options.seed})")
     sys.exit(noticed < options.at_least)
 
 
-def _is_noticed(
-    mutation: Mutation, coverage: CoverageData | None, chosen: random.Random, options: argparse.Namespace
-) -> bool:
+def _is_noticed(mutation: Mutation, options: argparse.Namespace) -> bool:
     """Break a function, run its tests, mend it, and print what happened."""
     started = time.monotonic()
     code = mutation.path.read_text(encoding="utf-8")
     mutated = MutationVisitor.mutate_code(code, mutation.operator, mutation.occurrence)
-    tests = tests_of(mutation, coverage, chosen)
-    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", options.workers, *tests]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", options.workers]
+    is_noticed, last = False, "no tests"
+    groups = [tests for tests in tests_of(mutation) if tests]
     mutation.path.write_text(mutated, encoding="utf-8")
     try:
-        outcome, output = run_tests(shlex.join(pytest), options.timeout)
+        for tests in groups:
+            outcome, output = run_tests(shlex.join([*pytest, *tests]), options.timeout)
+            # Tests failed, or the package cannot be imported.
+            is_noticed = outcome is TestOutcome.KILLED
+            last = output.strip().splitlines()[-1] if output.strip() else ""
+            if is_noticed:
+                break
     finally:
         mutation.path.write_text(code, encoding="utf-8")
-    # 1: tests failed, 2: the package cannot be imported. Anything else is a mistake of this script.
-    is_noticed = outcome is TestOutcome.KILLED
-    last = output.strip().splitlines()[-1] if output.strip() else ""
-    name = f"{mutation.path}:{mutation.lines[0]} {mutation.function}"
+    name = f"{mutation.path}:{mutation.line} {mutation.function}"
     print(f"{'noticed' if is_noticed else 'UNNOTICED'}: {name} ({time.monotonic() - started:.0f} s; {last})")
     print("\n".join(_make_diff(code, mutated, mutation.path)[3:]), flush=True)
     return is_noticed
