@@ -194,8 +194,13 @@ def verdict_first(results: Iterable[Result]) -> tuple[Result, ...]:
     """Return results with the verdict first; the judge's verdict, which ``trace`` makes, replaces the local one."""
     results = tuple(results)
     verdicts = [result for result in results if result.name == VERDICT]
-    verdicts.sort(key=lambda result: result.metric == VERDICT)
+    verdicts.sort(key=is_judged_verdict, reverse=True)
     return (*verdicts[:1], *(result for result in results if result.name != VERDICT))
+
+
+def is_judged_verdict(result: Result) -> bool:
+    """Return True for the judge's verdict, False for the local one and for any other result."""
+    return result.name == VERDICT and metric_of(result) != VERDICT
 
 
 def verdict_of(results: Iterable[Result]) -> Result | None:

@@ -54,6 +54,7 @@ from rageval_hooks.score import (
     Score,
     Skipped,
     annotator_of,
+    is_judged_verdict,
     metric_of,
     with_cause,
 )
@@ -391,7 +392,7 @@ def _placed(result: Result, span_id: str, turn_span: SpanReference, evaluated_at
         # A person may change their mind; another version of a metric is another score.
         made_by = annotator_of(result) if result.annotator == "HUMAN" else result.version
         identity += [result.target.kind, result.target.index, made_by]
-    is_judged = result.name == VERDICT and metric_of(result) != VERDICT
+    is_judged = is_judged_verdict(result)
     return PlacedResult(
         result=with_cause(result),
         span_id=span_id,

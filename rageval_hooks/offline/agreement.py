@@ -25,10 +25,9 @@ from rageval_hooks.offline.records.reading import READ_AS_IS, ReadOptions, read_
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.score_definitions import define_score
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import VERDICT, Score, is_about_turn, metric_of
+from rageval_hooks.score import VERDICT, Score, is_about_turn, is_judged_verdict
 
-_JUDGED: Final = "trace"
-_JUDGED_VERDICT: Final = f"{VERDICT}.{_JUDGED}"
+_JUDGED_VERDICT: Final = f"{VERDICT}.trace"
 """The judge's verdict, next to the local one."""
 _VERDICTS: Final = (VERDICT, _JUDGED_VERDICT)
 
@@ -337,8 +336,8 @@ def measure(
     for row in rows:
         for score in row.record.results:
             if isinstance(score, Score) and is_about_turn(score) and score.annotator != "HUMAN":
-                is_judged = score.name == VERDICT and metric_of(score) == _JUDGED
-                by_score.setdefault(_JUDGED_VERDICT if is_judged else score.name, []).append((row, score))
+                name = _JUDGED_VERDICT if is_judged_verdict(score) else score.name
+                by_score.setdefault(name, []).append((row, score))
     found = []
     for name, part in by_score.items():
         definition = define_score(part[0][1].name, part[0][1].metric)

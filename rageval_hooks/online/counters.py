@@ -10,7 +10,7 @@ from typing import Any
 from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.queues import PROCESS_TOTALS
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, is_about_turn, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, is_about_turn, is_judged_verdict, metric_of
 from rageval_hooks.turn import NOTHING_FOUND, Turn
 
 _logger = logging.getLogger(__name__)
@@ -130,8 +130,7 @@ class Counters:
         with self._lock.lock:
             for result in filter(is_about_turn, evaluation.results):
                 # A turn may have two verdicts. Counted as one, their sum would be more than the turns.
-                is_judged = result.name == VERDICT and metric_of(result) != VERDICT
-                name = f"{VERDICT}.{metric_of(result)}" if is_judged else result.name
+                name = f"{VERDICT}.{metric_of(result)}" if is_judged_verdict(result) else result.name
                 # A metric of the user's might make up names without end.
                 if name in self._scores or len(self._scores) < _MAX_SCORES:
                     self._scores.setdefault(name, ScoreTotals()).add(result)

@@ -25,7 +25,17 @@ from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.pool import DaemonPool, Priority, Steps, run_steps
 from rageval_hooks.runtime.suppression import suppress, suppressed
 from rageval_hooks.runtime.worker import Worker
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Skipped, Stage, metric_of, verdict_first
+from rageval_hooks.score import (
+    Evaluation,
+    Failed,
+    Result,
+    Skipped,
+    Stage,
+    is_judged_verdict,
+    metric_of,
+    verdict_first,
+    verdict_of,
+)
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.turn import Turn
 
@@ -353,8 +363,8 @@ def _one_verdict(on_part: OnPart) -> OnPart:
 
     async def hand_on(part: Evaluation) -> None:
         nonlocal is_judged
-        verdict = next((result for result in part.results if result.name == VERDICT), None)
-        if verdict is not None and verdict.metric != VERDICT:
+        verdict = verdict_of(part.results)
+        if verdict is not None and is_judged_verdict(verdict):
             is_judged = True
         elif verdict is not None and is_judged:
             part = part.model_copy(update={"results": tuple(other for other in part.results if other is not verdict)})

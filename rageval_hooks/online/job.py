@@ -15,7 +15,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.base import ContentPolicy
 from rageval_hooks.metrics.base import REGISTRY, Metric
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
-from rageval_hooks.score import VERDICT, Evaluation, Result, Skipped, metric_of, verdict_first
+from rageval_hooks.score import VERDICT, Evaluation, Result, Skipped, is_judged_verdict, verdict_first
 from rageval_hooks.turn import Turn
 
 
@@ -103,7 +103,7 @@ class Job(Data):
             results: of the turn, with its verdict if that is known.
             is_last: True to decide without a verdict, too.
         """
-        found = [result.label or "" for result in results if result.name == VERDICT == metric_of(result)]
+        found = [result.label or "" for result in results if result.name == VERDICT and not is_judged_verdict(result)]
         specs: list[MetricSpec | None] = []
         for spec in self.metrics:
             waits = spec.rates and (found or is_last or len(spec.rates) == 1)

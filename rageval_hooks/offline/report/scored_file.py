@@ -42,7 +42,7 @@ from rageval_hooks.offline.score_definitions import (
 )
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
-from rageval_hooks.score import VERDICT, Result, Score, is_about_turn, metric_of, verdict_first
+from rageval_hooks.score import VERDICT, Result, Score, is_about_turn, is_judged_verdict, verdict_first, verdict_of
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.words import fold
 
@@ -68,12 +68,6 @@ _RULES = "rules"
 """The model of ``answered`` where no judge was asked: it says that the value is not a judge's."""
 
 
-def verdict_of(results: Iterable[Result]) -> Result | None:
-    """Return the verdict among the results of a record, which has a label; None without one."""
-    first = verdict_first(results)[:1]
-    return next((result for result in first if result.name == VERDICT and result.label), None)
-
-
 def _probability(record: Record, column: str) -> float:
     """Return the probability in a column; 1 if the file has none."""
     given = record.turn.metadata.get(column, 1)
@@ -84,10 +78,6 @@ def _probability(record: Record, column: str) -> float:
     if 0 < value <= 1:
         return value
     raise ConfigurationError(f"id {record.id}: {column} is {str(given)[:40]!r}, not a number above 0 and at most 1")
-
-
-def _is_judged(result: Result) -> bool:
-    return result.name == VERDICT and metric_of(result) != VERDICT
 
 
 @dataclass(slots=True)
@@ -256,8 +246,8 @@ class ScoredFile:
         opinions = [] if self._people is None else record.opinions(self._people)
         good, bad = opinions.count(True), opinions.count(False)
         verdicts = [result for result in record.results if result.name == VERDICT and result.label]
-        local = next((result for result in verdicts if not _is_judged(result)), None)
-        judged = next((result for result in verdicts if _is_judged(result) and isinstance(result, Score)), None)
+        local = next((result for result in verdicts if not is_judged_verdict(result)), None)
+        judged = next((result for result in verdicts if is_judged_verdict(result) and isinstance(result, Score)), None)
         # Without a score that tells, every turn is evaluated.
         turn = max((score.probability for score in record.scores()), default=1.0)
         if self._people is None:
@@ -290,7 +280,7 @@ class ScoredFile:
         failed: Counter[str] = Counter()
         for row in range(self.records):
             record = self.record(row)
-            if verdict := verdict_of(self._results(record)):
+            if (verdict := verdict_of(self._results(record))) and verdict.label:
                 self.verdicts[verdict.label] += 1
                 if verdict.cause is not None:
                     rows = self.causes.setdefault(verdict.cause, CauseRows(row))
@@ -323,7 +313,7 @@ class ScoredFile:
         """Return the results of a record, of one kind of verdict: a sample of another kind is corrected for apart."""
         if not self.judged_sample.is_sample:
             return record.results
-        return tuple(result for result in record.results if not _is_judged(result))
+        return tuple(result for result in record.results if not is_judged_verdict(result))
 
     def _add_result(self, result: Result, record: Record, row: int) -> None:
         if result.name == NO_ANSWER and (record.turn.status != "ok" or not record.answerable):
@@ -345,7 +335,7 @@ class ScoredFile:
         """Yield the scores that follow from a record, without those that the file has itself."""
         found: list[Score] = []
         verdict = verdict_of(self._results(record))
-        if verdict is not None and verdict.label != "not_evaluable":
+        if verdict is not None and verdict.label not in (None, "", "not_evaluable"):
             bad = {"name": BAD_ANSWERS, "value": float(verdict.label == "bad"), "label": None, "metric": None}
             # With the version and the model of the verdict.
             found.append(verdict.model_copy(update=bad) if isinstance(verdict, Score) else Score.model_validate(bad))

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator
 
 from rageval_hooks.offline.records.record import target_rank
-from rageval_hooks.offline.report.scored_file import ScoredFile, verdict_of
+from rageval_hooks.offline.report.scored_file import ScoredFile
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.runtime.narrowing import is_integer, is_number, items_or_empty, mappings_in
-from rageval_hooks.score import Score
+from rageval_hooks.score import Score, verdict_of
 from rageval_hooks.text.formatting import truncate
 from rageval_hooks.turn import Turn
 
@@ -179,7 +179,7 @@ def show_turn(file: ScoredFile, row: int, name: str | None) -> ShownTurn:
         error=error,
         verdict=verdict.label if verdict else None,
         cause=verdict.cause if verdict else None,
-        reason=(verdict.explanation or "") if verdict else "",
+        reason=(verdict.explanation or "") if verdict and verdict.label else "",
         value=chosen.value if chosen else None,
         scores=tuple(ShownScore.model_validate(score, from_attributes=True) for score in scores.values()),
         missing={r.name: f"{r.status}: {r.reason}" for r in record.results if not isinstance(r, Score)},
