@@ -192,7 +192,7 @@ class MetricSampler:
         return rest if rest.metrics else None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class TurnContext:
     """The trace context of a new turn, and whether the turn is captured.
 
@@ -290,7 +290,15 @@ class TurnSelector:
         if selected:
             EXIT_DRAIN.run_before(provider)
             span_id = self._ids.generate_span_id()
-        return TurnContext(context, trace_id, span_id, parent_span_id, flags, selected, rate)
+        return TurnContext(
+            context=context,
+            trace_id=trace_id,
+            span_id=span_id,
+            parent_span_id=parent_span_id,
+            flags=flags,
+            selected=selected,
+            probability=rate,
+        )
 
     def _look_at(self, provider: TracerProvider) -> None:
         """Keep the parts of a tracer provider that a new turn needs."""

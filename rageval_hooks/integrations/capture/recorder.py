@@ -30,7 +30,7 @@ from rageval_hooks.runtime.narrowing import size_of
 from rageval_hooks.turn import GuardOutcome, Turn
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Run:
     """One run of a framework's component. It holds references: nothing is copied or formatted.
 
@@ -195,7 +195,9 @@ def _texts_found(run: Run) -> Sequence[str]:
     return run.framework.texts_of(run.output)
 
 
-_SAMPLED_OUT = TurnContext(Context(), 0, 0, 0, 0, False, 0.0)
+_SAMPLED_OUT = TurnContext(
+    context=Context(), trace_id=0, span_id=0, parent_span_id=0, flags=0, selected=False, probability=0.0
+)
 
 _UNKNOWN = (None, None)
 """Stands for the entry of a run that is not in the table."""
@@ -298,11 +300,11 @@ class Recorder:
         owner: Pipeline,
         run_id: Hashable,
         parent_id: Hashable | None,
+        *,
+        framework: Framework,
         kind: str,
         name: str,
         input: Any,
-        framework: Framework,
-        *,
         explicit: bool = False,
         standalone: bool = True,
         selected: bool | None = None,
@@ -314,10 +316,10 @@ class Recorder:
             owner: the pipeline of the handler that reports the run.
             run_id: the framework's id.
             parent_id: the id of the enclosing run, as the framework sees it.
+            framework: the framework that reports the run. A run of another framework may enclose it more closely.
             kind: the framework's kind.
             name: the component's name.
             input: the component's input.
-            framework: the framework that reports the run. A run of another framework may enclose it more closely.
             explicit: True if the handler was attached to this chain; its pipeline then receives the turn.
             standalone: False if the run cannot be a turn by itself. As a root it counts as sampled out.
             selected: the sampling decision if the run is a root that resumes an earlier turn; None to decide now.
@@ -334,8 +336,16 @@ class Recorder:
             if placed is None:
                 return None
             if placed == "root":
-                root = framework.run_class(run_id, None, framework, kind, name, input, self.wall_clock())
-                root.streamed = streamed
+                root = framework.run_class(
+                    id=run_id,
+                    parent=None,
+                    framework=framework,
+                    kind=kind,
+                    name=name,
+                    input=input,
+                    started_at=self.wall_clock(),
+                    streamed=streamed,
+                )
                 context = otel_context.get_current()
                 # The turn is sampled like another tracer's span. Most tracers do not make their spans current.
                 if (span := framework.find_span(run_id, None)) is not None:
@@ -354,8 +364,15 @@ class Recorder:
         recording, parent = around
         run = None
         if parent is not None and len(recording.runs) < self.max_runs:
-            started_at = self.clock() + recording.clock_offset
-            run = framework.run_class(run_id, parent, framework, kind, name, input, started_at)
+            run = framework.run_class(
+                id=run_id,
+                parent=parent,
+                framework=framework,
+                kind=kind,
+                name=name,
+                input=input,
+                started_at=self.clock() + recording.clock_offset,
+            )
             recording.runs.append(run)
         elif recording.selection.selected:
             recording.dropped += 1

@@ -121,7 +121,9 @@ def _run_of_search(
     if inside is not None:
         return inside
     key = str(uuid4())
-    run = _recorder.start(recording.owner, key, around.id, "retriever", name, query, FRAMEWORK)
+    run = _recorder.start(
+        recording.owner, key, around.id, framework=FRAMEWORK, kind="retriever", name=name, input=query
+    )
     if run is not None:
         run.started_at = started_at + recording.clock_offset
         _recorder.end(key, found, error)

@@ -9,7 +9,7 @@ from typing import Any
 from rageval_hooks.integrations.capture.recorder import Run
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class LangChainRun(Run):
     """A run of LangChain.
 

@@ -169,10 +169,10 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         pipeline,
         span_id,
         parent_id,
-        kind,
-        values.name_of(span_id, instance),
-        bound_args,
-        FRAMEWORK,
+        framework=FRAMEWORK,
+        kind=kind,
+        name=values.name_of(span_id, instance),
+        input=bound_args,
         standalone=kind not in _NO_TURN,
     )
     if not isinstance(run, LlamaIndexRun):
@@ -322,7 +322,9 @@ def _model_starts(run: LlamaIndexRun, event: Any) -> None:
     if run.kind != "model" and recording is not None:
         # A model without a span of its own, inside the span that the event names.
         run.inner_call = event.id_
-        call = _recorder.start(recording.owner, event.id_, run.id, "llm", "llm", None, FRAMEWORK)
+        call = _recorder.start(
+            recording.owner, event.id_, run.id, framework=FRAMEWORK, kind="llm", name="llm", input=None
+        )
     if not isinstance(call, LlamaIndexRun):
         return
     call.kind = "llm"

@@ -34,7 +34,7 @@ class OpenStreams:
         return self.span_ended and not any(self.models_count or kind != "llm" for kind, _ in tuple(self.open))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class LlamaIndexRun(Run):
     """A run of LlamaIndex.
 

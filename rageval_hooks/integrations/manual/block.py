@@ -71,7 +71,9 @@ class Block:
             return
         # Joined only now: with one more framework the recorder looks up more for each run.
         _recorder.join(FRAMEWORK)
-        run = _recorder.start(self._pipeline, self.id, None, "block", "turn", given.query, FRAMEWORK)
+        run = _recorder.start(
+            self._pipeline, self.id, None, framework=FRAMEWORK, kind="block", name="turn", input=given.query
+        )
         if isinstance(run, _BlockRun):
             run.given, run.passages = given, self._passages
             deferred.prepare()
@@ -220,7 +222,7 @@ def _is_at_yield(frame: FrameType) -> bool:
 # --------------------------------------------------------------------------- from a block to a turn
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class _BlockRun(Run):
     """The run of a block.
 

@@ -33,7 +33,7 @@ Make = Callable[[Sequence[Facts]], "TurnBuilder"]
 _NO_PARTS: Parts = {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NoTurn:
     """Why spans make no turn.
 
@@ -226,9 +226,11 @@ class TurnBuilder:
         has_call = bool(spans.models) or (spans.root is not None and works(spans.root))
         if has_call and span.error is None and not any(model.written for model in spans.models):
             what = "answer" if any(model.given for model in spans.models) else "texts"
-            return NoTurn(f"the spans of {who} have no {what}: {switch}", "no_content", who, span.span_id)
-        cause = "search_only" if searched and not has_call else "no_answer"
-        return NoTurn("the spans have no answer", cause, who, span.span_id)
+            cause, reason = "no_content", f"the spans of {who} have no {what}: {switch}"
+        else:
+            cause = "search_only" if searched and not has_call else "no_answer"
+            reason = "the spans have no answer"
+        return NoTurn(reason=reason, cause=cause, instrumentor=who, span_id=span.span_id)
 
     def _steps(self) -> Iterator[Step]:
         kept = {facts.span.span_id for facts in self.spans.all if facts.kind in STEPS}

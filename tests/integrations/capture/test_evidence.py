@@ -15,13 +15,23 @@ FRAMEWORK = Framework(
     given_text=lambda run: str(run.input),
     returned_text=lambda run: str(run.output),
 )
-ROOT = Run("root", None, FRAMEWORK, "chain", "root", "", 0)
+ROOT = Run(id="root", parent=None, framework=FRAMEWORK, kind="chain", name="root", input="", started_at=0)
 ANSWER = "The pier is 120 metres long, and it cost 41 million crowns."
 PAGES = " ".join(f"On day {number} the ferry left the harbour of Hallay at noon." for number in range(9))
 
 
 def run(kind: str, started_at: int, ended_at: int | None, input: str, output: str) -> Run:
-    return Run(object(), ROOT, FRAMEWORK, kind, kind, input, started_at, ended_at, output)
+    return Run(
+        id=object(),
+        parent=ROOT,
+        framework=FRAMEWORK,
+        kind=kind,
+        name=kind,
+        input=input,
+        started_at=started_at,
+        ended_at=ended_at,
+        output=output,
+    )
 
 
 @pytest.mark.parametrize(("searched", "is_evidence"), [(PAGES, False), ("", True)], ids=["it was found", "it is new"])

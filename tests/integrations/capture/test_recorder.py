@@ -26,10 +26,10 @@ def test_a_root_that_never_ends_is_given_up_by_age(pipeline: Pipeline) -> None:
     """It is removed when another root starts more than an hour later."""
     now = [0]
     recorder = Recorder(max_age=3600, clock=lambda: now[0])
-    recorder.start(pipeline, "old", None, "chain", "old", "x", FRAMEWORK)
-    recorder.start(pipeline, "child", "old", "llm", "model", "x", FRAMEWORK)
+    recorder.start(pipeline, "old", None, framework=FRAMEWORK, kind="chain", name="old", input="x")
+    recorder.start(pipeline, "child", "old", framework=FRAMEWORK, kind="llm", name="model", input="x")
     now[0] = 3601 * 10**9
-    recorder.start(pipeline, "new", None, "chain", "new", "x", FRAMEWORK)
+    recorder.start(pipeline, "new", None, framework=FRAMEWORK, kind="chain", name="new", input="x")
 
     assert recorder.given_up == 1
     assert recorder.get("child") is None
@@ -40,7 +40,7 @@ def test_too_many_open_roots_are_given_up_oldest_first(pipeline: Pipeline) -> No
     """Cancelled requests that never report their end do not fill the table."""
     recorder = Recorder(max_open=10)
     for number in range(100):
-        recorder.start(pipeline, number, None, "chain", "x", "x", FRAMEWORK)
+        recorder.start(pipeline, number, None, framework=FRAMEWORK, kind="chain", name="x", input="x")
 
     assert recorder.given_up == 90
     assert len(recorder) == 10
@@ -50,9 +50,17 @@ def test_too_many_open_roots_are_given_up_oldest_first(pipeline: Pipeline) -> No
 def test_a_root_with_too_many_runs_drops_the_later_ones(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     """An endless agent does not fill the memory. Its turn ends, and a log line says that runs are missing."""
     recorder = Recorder(max_runs=5)
-    recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
+    recorder.start(pipeline, "root", None, framework=FRAMEWORK, kind="chain", name="x", input="x")
     for number in range(20):
-        recorder.start(pipeline, number, "root" if number == 0 else number - 1, "llm", "x", "x", FRAMEWORK)
+        recorder.start(
+            pipeline,
+            number,
+            "root" if number == 0 else number - 1,
+            framework=FRAMEWORK,
+            kind="llm",
+            name="x",
+            input="x",
+        )
         recorder.end(number, "y")
     recording = recorder.end("root", "y")
 
@@ -65,11 +73,11 @@ def test_a_root_with_too_many_runs_drops_the_later_ones(pipeline: Pipeline, capl
 def test_a_straggler_of_an_ended_root_is_not_a_root(pipeline: Pipeline) -> None:
     """A component that starts after its turn has ended is not recorded."""
     recorder = Recorder()
-    recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
-    recorder.start(pipeline, "child", "root", "chain", "x", "x", FRAMEWORK)
+    recorder.start(pipeline, "root", None, framework=FRAMEWORK, kind="chain", name="x", input="x")
+    recorder.start(pipeline, "child", "root", framework=FRAMEWORK, kind="chain", name="x", input="x")
     recorder.end("root", "y")
 
-    assert recorder.start(pipeline, "late", "child", "llm", "x", "x", FRAMEWORK) is None
+    assert recorder.start(pipeline, "late", "child", framework=FRAMEWORK, kind="llm", name="x", input="x") is None
     assert recorder.end("late", "y") is None
     assert len(recorder) == 0
 
@@ -78,12 +86,12 @@ def test_two_minutes_later_it_is_one(pipeline: Pipeline) -> None:
     """It comes from a worker that has kept the context of the old turn."""
     now = [1]
     recorder = Recorder(clock=lambda: now[0])
-    recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
-    recorder.start(pipeline, "child", "root", "chain", "x", "x", FRAMEWORK)
+    recorder.start(pipeline, "root", None, framework=FRAMEWORK, kind="chain", name="x", input="x")
+    recorder.start(pipeline, "child", "root", framework=FRAMEWORK, kind="chain", name="x", input="x")
     recorder.end("root", "y")
     now[0] += 121 * 10**9
 
-    late = recorder.start(pipeline, "late", "child", "chain", "x", "x", FRAMEWORK)
+    late = recorder.start(pipeline, "late", "child", framework=FRAMEWORK, kind="chain", name="x", input="x")
     assert late is not None
     assert late.parent is None
 
@@ -91,7 +99,7 @@ def test_two_minutes_later_it_is_one(pipeline: Pipeline) -> None:
 def test_only_one_caller_gets_the_ended_root(pipeline: Pipeline) -> None:
     """If two handlers report the same end, one of them gets the recording."""
     recorder = Recorder()
-    recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
+    recorder.start(pipeline, "root", None, framework=FRAMEWORK, kind="chain", name="x", input="x")
 
     assert recorder.end("root", "y") is not None
     assert recorder.end("root", "y") is None
@@ -101,7 +109,7 @@ def test_a_sampled_out_root_that_never_ends_is_only_removed(pipeline: Pipeline) 
     """It would have been no turn, so none is missing."""
     recorder = Recorder(max_open=1)
     for number in range(3):
-        recorder.start(pipeline, number, None, "chain", "x", "x", FRAMEWORK, selected=False)
+        recorder.start(pipeline, number, None, framework=FRAMEWORK, kind="chain", name="x", input="x", selected=False)
 
     assert (recorder.given_up, len(recorder)) == (0, 1)
 
@@ -116,20 +124,20 @@ def test_another_thread_changes_the_table_while_the_oldest_is_looked_for(pipelin
     recorder = Recorder(max_open=1)
     recorder._open = Changing(other=None)
 
-    assert recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK) is not None
+    assert recorder.start(pipeline, "root", None, framework=FRAMEWORK, kind="chain", name="x", input="x") is not None
 
 
 def test_a_root_whose_recording_was_interrupted_is_dropped_and_counted(pipeline: Pipeline) -> None:
     """A deadline of the application came meanwhile. What starts next under the same context is a turn of its own."""
     recorder = Recorder()
-    recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
-    recorder.start(pipeline, "child", "root", "chain", "x", "x", FRAMEWORK)
+    recorder.start(pipeline, "root", None, framework=FRAMEWORK, kind="chain", name="x", input="x")
+    recorder.start(pipeline, "child", "root", framework=FRAMEWORK, kind="chain", name="x", input="x")
     for _ in range(2):
         recorder.abandon("root")
 
     assert (len(recorder), pipeline.stats()["dropped_by_cause"]["interrupted"]) == (0, 1)
     assert recorder.end("root", "y") is None
-    later = recorder.start(pipeline, "later", "child", "chain", "x", "x", FRAMEWORK)
+    later = recorder.start(pipeline, "later", "child", framework=FRAMEWORK, kind="chain", name="x", input="x")
     assert later is not None
     assert later.parent is None
 
@@ -150,7 +158,7 @@ def test_the_trace_of_a_turn_in_which_another_tracer_has_a_step(pipeline: Pipeli
     span = TracerProvider().get_tracer("application").start_span("request")
     around: Any = trace.use_span(span) if inside else nullcontext()
     with around:
-        recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
+        recorder.start(pipeline, "root", None, framework=FRAMEWORK, kind="chain", name="x", input="x")
     recording = recorder.recording("root")
     assert recording is not None
     recording.other_context = step

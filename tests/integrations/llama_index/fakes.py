@@ -230,6 +230,17 @@ def step_of_call(output: Any, prompt: Any = "When?", **details: Any) -> Step:
     """Return the step of a recorded model call."""
     key = "Model.chat-" + "0" * 36
     details = {"instance": object(), **details}
-    run = LlamaIndexRun(key, None, FRAMEWORK, "llm", "Model", prompt, 1, ended_at=2, output=output, **details)
+    run = LlamaIndexRun(
+        id=key,
+        parent=None,
+        framework=FRAMEWORK,
+        kind="llm",
+        name="Model",
+        input=prompt,
+        started_at=1,
+        ended_at=2,
+        output=output,
+        **details,
+    )
     [step] = turn_from_events([run]).steps
     return step

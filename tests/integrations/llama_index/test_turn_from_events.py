@@ -26,7 +26,17 @@ def run(
     key: str, parent: LlamaIndexRun | None, kind: str, start: int, end: int | None, input: Any = None, **details: Any
 ) -> LlamaIndexRun:
     details = {"instance": object(), **details}
-    return LlamaIndexRun(f"{key}-{0:036d}", parent, FRAMEWORK, kind, key, input, start, ended_at=end, **details)
+    return LlamaIndexRun(
+        id=f"{key}-{0:036d}",
+        parent=parent,
+        framework=FRAMEWORK,
+        kind=kind,
+        name=key,
+        input=input,
+        started_at=start,
+        ended_at=end,
+        **details,
+    )
 
 
 PIER, FERRY = node("n1", "The pier was opened in 2019."), node("n2", "The ferry takes 18 minutes.")
