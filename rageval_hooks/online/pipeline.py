@@ -197,10 +197,10 @@ class Pipeline:
             context: the current OpenTelemetry context.
             selected: the decision for the first half of a turn that is resumed; None to decide.
         """
-        turn = self._selector.begin(context, enabled=self.enabled, selected=selected)
-        if turn.selected:
+        selection = self._selector.begin(context, enabled=self.enabled, selected=selected)
+        if selection.selected:
             self._begin_work()
-        return turn
+        return selection
 
     def _begin_work(self) -> None:
         """Start the threads, and the load of the models, once."""
@@ -215,17 +215,17 @@ class Pipeline:
             self._worker.start()
         self.load_models()
 
-    def prepare(self, context: TurnContext, query: str, texts: Iterable[str]) -> None:
+    def prepare(self, selection: TurnContext, query: str, texts: Iterable[str]) -> None:
         """Analyse passages in the background while the model writes; the turn's own evaluation uses the results.
 
         Args:
-            context: the turn's trace context.
+            selection: the turn's sampling decision and its position in the trace.
             query: the retriever's query.
             texts: the passages that the retriever returned.
         """
         try:
-            if context.selected and (preparation := self._preparer.start(query, texts)):
-                context.preparations.append(preparation)
+            if selection.selected and (preparation := self._preparer.start(query, texts)):
+                selection.preparations.append(preparation)
         except Exception as error:
             raise_interrupt(error)
             self.failed("passages could not be prepared", error)

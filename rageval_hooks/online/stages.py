@@ -159,13 +159,13 @@ class InlineStage:
         self._log = RateLimitedLogger(_logger)
 
     def start(
-        self, ended: EndedTurn, context: TurnContext | None, begun: CountedTurn, *, may_have_scores: bool
+        self, ended: EndedTurn, selection: TurnContext | None, begun: CountedTurn, *, may_have_scores: bool
     ) -> PendingTurn:
         """Start the stage: on the pool of threads if metrics may run there, else on the background thread.
 
         Args:
             ended: the turn.
-            context: its trace context; None for a turn that was not sampled.
+            selection: its sampling decision and its position in the trace; None for a turn that was not sampled.
             begun: its entry in the counters.
             may_have_scores: False if the turn certainly has no local scores.
 
@@ -177,26 +177,26 @@ class InlineStage:
         # Such a process may be terminated once the caller has its answer: it waits for the export too.
         in_child = is_multiprocessing_child()
         if not (in_child or may_have_scores) or not TURN_POOL.has_room(size, self.settings):
-            if not self.delivery.submit(partial(self._late, ended, context, begun), size):
+            if not self.delivery.submit(partial(self._late, ended, selection, begun), size):
                 begun.drop("queue_full")
             return DONE
         deadline = time.perf_counter() + self.settings.inline_budget_ms / 1e3
-        waits = in_child or self.delivery.has_callback or (context is not None and context.caller_waits)
+        waits = in_child or self.delivery.has_callback or (selection is not None and selection.caller_waits)
         pending = TURN_POOL.pending(deadline if waits else None)
-        TURN_POOL.start(self._evaluate(ended, context, begun, deadline=deadline, pending=pending), pending, size)
+        TURN_POOL.start(self._evaluate(ended, selection, begun, deadline=deadline, pending=pending), pending, size)
         return pending
 
     def _late(
-        self, ended: EndedTurn, context: TurnContext | None, begun: CountedTurn
+        self, ended: EndedTurn, selection: TurnContext | None, begun: CountedTurn
     ) -> Coroutine[None, None, None] | None:
         """Return the export of a turn whose metrics are all late, on the background thread."""
-        export = run_steps(self._evaluate(ended, context, begun, deadline=time.perf_counter()))
+        export = run_steps(self._evaluate(ended, selection, begun, deadline=time.perf_counter()))
         return None if export is None else export()
 
     def _evaluate(
         self,
         ended: EndedTurn,
-        context: TurnContext | None,
+        selection: TurnContext | None,
         begun: CountedTurn,
         *,
         deadline: float,
@@ -216,11 +216,11 @@ class InlineStage:
             # Here and not at capture: counting tokens is work, and the caller should not wait for it.
             turn = with_estimated_usage(turn)
             self._note(turn)
-            trace_id = None if context is None else context.trace_id
+            trace_id = None if selection is None else selection.trace_id
             job = self.engine.job(turn, self.sampler.names(trace_id) if has_scores else ())
             analysis = self.engine.analyze(turn, deadline)
             # What was computed while the model wrote is not computed twice.
-            for preparation in () if context is None else context.preparations:
+            for preparation in () if selection is None else selection.preparations:
                 preparation.cancel()
                 analysis.adopt(preparation.analysis)
             evaluation, rest = yield from self.engine.local_steps(job, analysis)

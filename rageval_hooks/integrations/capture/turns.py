@@ -119,13 +119,13 @@ def build_turn(
         timing: further fields of the timing.
         fields: all other fields of the turn.
     """
-    context = attributes or {}
+    attributes = attributes or {}
     # Metadata of the framework is closer to the call than metadata of the whole request.
-    shared = context.get("metadata") or {}
+    shared = attributes.get("metadata") or {}
     own = {
         **fields,
-        "session_id": fields.get("session_id") or first_string(context, ("session.id",)),
-        "user_id": fields.get("user_id") or first_string(context, ("user.id",)),
+        "session_id": fields.get("session_id") or first_string(attributes, ("session.id",)),
+        "user_id": fields.get("user_id") or first_string(attributes, ("user.id",)),
         "metadata": {**shared, **fields.get("metadata", {})},
     }
     ended_at = end_of(root, root.started_at)

@@ -201,7 +201,7 @@ def turn_from_runs(
     elif root.error is None and _stopped_early(runs, answering, returned):
         status = "cancelled"
     response = response_of(runs, models, answering, returned, status)
-    context = TurnPassages(
+    passages = TurnPassages(
         runs=runs,
         models=models,
         answering=answering,
@@ -210,10 +210,10 @@ def turn_from_runs(
         evidence=evidence or Evidence(runs),
     )
     # What was searched for first is the best guess if the input of the root has no question.
-    query = _query(root) or next(iter(context.queries), "")
-    query = question_in(query, context.asked_before)
-    steps = _steps_of(runs, ended_at, every_step, context)
-    identity = context.identity
+    query = _query(root) or next(iter(passages.queries), "")
+    query = question_in(query, passages.asked_before)
+    steps = _steps_of(runs, ended_at, every_step, passages)
+    identity = passages.identity
     # The citations that the model marked. Their positions hold only for exactly its text.
     written = next((step for step in steps if answering is not None and step.id == answering.text_id), None)
     is_whole_text = answering is not None and model_calls.generated_text(answering.output) == response
@@ -231,9 +231,9 @@ def turn_from_runs(
         timing={"time_to_first_token": first_token, "waiting": waiting},
         framework="langchain",
         query=query,
-        passages=context.passages,
+        passages=passages.passages,
         response=response,
-        retrieval_queries=turns.rewritten([*context.asked_before, *context.queries], query),
+        retrieval_queries=turns.rewritten([*passages.asked_before, *passages.queries], query),
         span=span,
         status=status,
         first_half_missing=root.first_half_missing,
@@ -278,17 +278,17 @@ def _seconds_waited(root: LangChainRun, until: int) -> float:
 # --------------------------------------------------------------------------- steps
 
 
-def _steps_of(runs: Sequence[LangChainRun], ended_at: int, every_step: bool, context: TurnPassages) -> list[Step]:
+def _steps_of(runs: Sequence[LangChainRun], ended_at: int, every_step: bool, passages: TurnPassages) -> list[Step]:
     """Build the steps of a turn: retrievers, model calls and tools.
 
     Args:
         runs: the records by start time, the root first.
         ended_at: when the turn ended.
         every_step: keep chains, prompts and parsers too.
-        context: the turn's passages, marked, and which runs found them.
+        passages: the turn's passages, marked, and which runs found them.
     """
-    searches = set(map(id, context.searches))
-    marked = {passage_key(passage): passage for passage in context.passages}
+    searches = set(map(id, passages.searches))
+    marked = {passage_key(passage): passage for passage in passages.passages}
     kept = [
         run
         for run in runs
@@ -301,7 +301,7 @@ def _steps_of(runs: Sequence[LangChainRun], ended_at: int, every_step: bool, con
         kind = "retriever" if run.kind == "chain" and id(run) in searches else run.kind
         fields: dict[str, Any]
         if kind == "llm":
-            fields = model_calls.call_fields(run, runs, context.prompts[id(run)])
+            fields = model_calls.call_fields(run, runs, passages.prompts[id(run)])
         elif kind == "tool":
             fields = {
                 # LangChain passes a string, for example "{'city': 'Rome'}", or a mapping.
@@ -309,13 +309,13 @@ def _steps_of(runs: Sequence[LangChainRun], ended_at: int, every_step: bool, con
                 "output": as_text(run.output),
                 "description": run.description,
                 "call_id": run.tool_call_id,
-                "left_out": context.left_out.get(id(run)),
+                "left_out": passages.left_out.get(id(run)),
             }
         elif kind == "retriever":
             fields = {}  # its output is the passages
         else:
             fields = {"input": as_text(run.input), "output": as_text(run.output)}
-        found = context.found.get(id(run))
+        found = passages.found.get(id(run))
         if kind == "retriever":
             found = DocumentReader().passages_in(run.output) if found is None else found
         if found is not None:

@@ -312,7 +312,7 @@ class TurnSpanProcessor(SpanProcessor):
             return
         who = instrumentor_of(builder.spans.all)[0]
         _count(counts, "turns", who)
-        if not builder.context.passages:
+        if not builder.passages.passages:
             _count(counts, "without_passages", who)
         for reason in list(turn.missing.values())[:1]:
             self._warn_of_missing(who, reason)

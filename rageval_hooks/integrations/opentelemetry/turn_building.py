@@ -110,7 +110,7 @@ def _segments(nodes: Sequence[Facts], make: Make) -> tuple[list[TurnBuilder], li
                 # A check, a title or a follow-up question: the answer stays what it was.
                 done[-1].spans.later += waiting
                 waiting = []
-            elif segment.answer and segment.context.passages:
+            elif segment.answer and segment.passages.passages:
                 done.append(segment)
                 waiting = []
     return done, waiting
@@ -152,7 +152,7 @@ class TurnBuilder:
         return self._said.answer
 
     @cached_property
-    def context(self) -> TurnPassages:
+    def passages(self) -> TurnPassages:
         """The passages, and what was left out."""
         return TurnPassages(
             spans=self.spans, question=self._said.question, search_tools=self._search_tools, parts=self._parts
@@ -183,7 +183,7 @@ class TurnBuilder:
             return self._no_turn(searched)
         who, switch = instrumentor_of(spans.all)
         missing = {}
-        if not self.context.passages and (searched or spans.hide_results):
+        if not self.passages.passages and (searched or spans.hide_results):
             missing["passages"] = f"the spans of {who} do not have them: {switch}"
         if not self._said.question:
             missing["query"] = f"the spans of {who} do not have it: {switch}"
@@ -196,7 +196,7 @@ class TurnBuilder:
             id=span.text(TURN_ID) or span.span_id,
             query=self._said.question,
             response=self.answer,
-            passages=self.context.passages,
+            passages=self.passages.passages,
             retrieval_queries=rewritten((one.query for one in spans.of_kind("search")), self._said.question),
             prompt=tuple(said.message for said in answering.given) if answering is not None else (),
             usage=Usage.sum([*spans.usages(), *(part.usage for part in parts)]),
@@ -254,8 +254,8 @@ class TurnBuilder:
                 name=facts.first(names.TOOL_NAMES) or span.name,
                 started_at=span.started_at,
                 ended_at=max(span.started_at, span.ended_at),
-                left_out=self.context.left_out.get(span.span_id),
-                passages=tuple(self.context.found.get(span.span_id, ())),
+                left_out=self.passages.left_out.get(span.span_id),
+                passages=tuple(self.passages.found.get(span.span_id, ())),
                 error=span.error,
                 span_id=span.span_id,
                 span_tracer=span.scope or None,
