@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -17,6 +17,9 @@ from rageval_hooks.metrics.base import REGISTRY, Metric
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
 from rageval_hooks.score import VERDICT, Evaluation, Result, Skipped, is_judged_verdict, verdict_first
 from rageval_hooks.turn import Turn
+
+OTHER_VERDICT: Final = "other"
+"""Stands in :attr:`MetricSpec.rates` for every verdict that has no rate of its own, and for a turn without one."""
 
 
 class MetricSpec(Data):
@@ -29,8 +32,8 @@ class MetricSpec(Data):
             metric that exists only in this process, such as a function defined in a notebook.
         options: keyword arguments of the metric's class that differ from their defaults.
         probability: with which probability the turn was selected for this metric, 0 < p <= 1.
-        rates: probabilities by the turn's local verdict, and for other turns under ``""``, while the decision waits for
-            the verdict; else empty.
+        rates: probabilities by the turn's local verdict, and for other turns under :data:`OTHER_VERDICT`, while the
+            decision waits for the verdict; else empty.
         draw: the turn's random number for that decision, 0..1.
     """
 
@@ -47,9 +50,9 @@ class MetricSpec(Data):
         """True if the metric will run whatever the verdict."""
         return all(self.draw < rate for rate in self.rates.values())
 
-    def decided(self, label: str) -> MetricSpec | None:
+    def decided(self, label: str | None) -> MetricSpec | None:
         """Return the metric with its probability; None if a turn with this verdict is sampled out."""
-        rate = self.rates.get(label, self.rates[""])
+        rate = self.rates.get(label or OTHER_VERDICT, self.rates[OTHER_VERDICT])
         return self.model_copy(update={"probability": rate, "rates": {}, "draw": 0.0}) if self.draw < rate else None
 
 
@@ -103,11 +106,11 @@ class Job(Data):
             results: of the turn, with its verdict if that is known.
             is_last: True to decide without a verdict, too.
         """
-        found = [result.label or "" for result in results if result.name == VERDICT and not is_judged_verdict(result)]
+        found = [result.label for result in results if result.name == VERDICT and not is_judged_verdict(result)]
         specs: list[MetricSpec | None] = []
         for spec in self.metrics:
             waits = spec.rates and (found or is_last or len(spec.rates) == 1)
-            specs.append(spec.decided(found[0] if found else "") if waits else spec)
+            specs.append(spec.decided(found[0] if found else None) if waits else spec)
         return self.model_copy(update={"metrics": tuple(filter(None, specs))})
 
     def skipped(self, reason: str) -> Evaluation:

@@ -16,7 +16,7 @@ from opentelemetry.trace import TracerProvider
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.online.counters import Counters
-from rageval_hooks.online.job import Job
+from rageval_hooks.online.job import OTHER_VERDICT, Job
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.tracing import ids_like, sdk_provider
 from rageval_hooks.score import VERDICT, Result
@@ -130,9 +130,9 @@ class MetricSampler:
         self._judged = {metric.name for metric in metrics if metric.asks_judge}
         self._by_verdict = self._judged - own.keys()
         single = max(by_verdict.values(), default=None) if given is None or isinstance(given, dict) else given
-        self._rates: dict[str, dict[str, float]] = {name: {"": rate} for name, rate in own.items()}
+        self._rates: dict[str, dict[str, float]] = {name: {OTHER_VERDICT: rate} for name, rate in own.items()}
         if single is not None:
-            self._rates |= {name: {**by_verdict, "": single} for name in self._by_verdict}
+            self._rates |= {name: {**by_verdict, OTHER_VERDICT: single} for name in self._by_verdict}
         for name, rate in ((name, max(rates.values())) for name, rates in self._rates.items()):
             if name not in self._names:
                 raise UnknownNameError("metric in judge_sample_rate", name, self._names, "These metrics run.")
@@ -150,7 +150,10 @@ class MetricSampler:
         least = settings.judge_sample_floor
         self._floor = _HourlyFloor(least, clock) if least else None
         # A rate of 0 selects no turn, so that any probability will do.
-        self.probabilities = {name: self._rates.get(name, {"": self._share})[""] or 1.0 for name in self._names}
+        self.probabilities = {
+            name: (self._rates[name][OTHER_VERDICT] if name in self._rates else self._share) or 1.0
+            for name in self._names
+        }
 
     def names(self, trace_id: int | None) -> tuple[str, ...]:
         """Return the names of a turn's metrics; all for a turn without a trace. Judge metrics are chosen later."""
@@ -159,7 +162,9 @@ class MetricSampler:
         if trace_id is None or not local:
             return self._names
         return tuple(
-            name for name in self._names if name not in local or is_kept(trace_id, self._rates[name][""], self._salt)
+            name
+            for name in self._names
+            if name not in local or is_kept(trace_id, self._rates[name][OTHER_VERDICT], self._salt)
         )
 
     def choose(self, rest: Job, trace_id: int | None, results: Iterable[Result]) -> Job | None:
