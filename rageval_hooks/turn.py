@@ -273,7 +273,7 @@ class Passage(Data):
 
 
 NOTHING_FOUND = "its result says that nothing was found"
-"""The value of :attr:`Step.left_out` for a search without results."""
+"""The value of :attr:`Step.left_out` for a tool that searched without a result."""
 
 
 class Step(Data):
@@ -344,6 +344,11 @@ class Step(Data):
     complete: bool = True
     span_id: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
     span_tracer: Text | None = None
+
+    @property
+    def found_nothing(self) -> bool:
+        """True for a tool that searched and says that it found nothing."""
+        return self.left_out == NOTHING_FOUND
 
     @property
     def size(self) -> int:

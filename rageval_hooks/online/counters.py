@@ -11,7 +11,7 @@ from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.queues import PROCESS_TOTALS
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, is_about_turn, is_judged_verdict, metric_of
-from rageval_hooks.turn import NOTHING_FOUND, Turn
+from rageval_hooks.turn import Turn
 
 _logger = logging.getLogger(__name__)
 
@@ -216,7 +216,7 @@ def reason_without_passages(turn: Turn) -> str | None:
             return None
     if turn.passages:
         return "not_in_prompt"
-    if any(step.kind in ("retriever", "reranker") or step.left_out == NOTHING_FOUND for step in turn.steps):
+    if any(step.kind in ("retriever", "reranker") or step.found_nothing for step in turn.steps):
         return "nothing_found"
     # Tools that the application calls without a framework have messages, but no steps.
     has_result = any(step.left_out for step in turn.steps) or any(message.role == "tool" for message in turn.prompt)
