@@ -36,8 +36,8 @@ _LOST = ("lost", "rejected", "dropped")
 
 OnEvaluation = Callable[[Evaluation], None]
 
-FlushReader = Literal["application", "spool"]
-"""Who flushes the exporters: the application, or the spool, which keeps jobs until their results are delivered."""
+FlushReader = Literal["application", "jobs"]
+"""Who flushes the exporters: the application, or who keeps jobs until their results are delivered: spool or broker."""
 
 
 class Delivery:
@@ -176,7 +176,7 @@ class Delivery:
                     f"export {exporter.name}", "the exporter %s failed [RAGEVAL-206]", exporter.name, error=error
                 )
 
-    def flush(self, timeout: float, reader: FlushReader = "application") -> bool:
+    def flush(self, timeout: float, *, reader: FlushReader = "application") -> bool:
         """Flush the exporters.
 
         Args:

@@ -327,7 +327,7 @@ class Pipeline:
             await self.engine.evaluate(job, on_part=deliver, executor=local_pool(), stage="background")
 
         self._worker.call(evaluate).result()
-        is_delivered = self._delivery.flush(timeout, reader="spool")
+        is_delivered = self._delivery.flush(timeout, reader="jobs")
         problem = next(iter(waiting.values()), None)
         if not is_delivered:
             problem = "the exporters could not deliver the scores"

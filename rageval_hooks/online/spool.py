@@ -422,7 +422,8 @@ class Confirmations:
                     await asyncio.sleep(_POLL)
                 self._next_flush = time.monotonic() + self._delivery.flush_interval
                 attempts, self._exported = self._exported, []
-                is_delivered = await self._worker.in_thread(partial(self._delivery.flush, _FLUSH_SECONDS, "spool"))
+                flush = partial(self._delivery.flush, _FLUSH_SECONDS, reader="jobs")
+                is_delivered = await self._worker.in_thread(flush)
                 if is_delivered:
                     self.pause.end()
                 else:
