@@ -343,7 +343,7 @@ def _loss(before: ScoredFile, after: ScoredFile, name: str, numbers: Ints, same:
         had=int(had.sum()),
         lost=int(lost.sum()),
         lost_to_failures=int((lost & where_failed).sum()),
-        values=len(new) if new is not None else 0,
+        values=len(new.values) if new is not None else 0,
         quality=is_quality(name, old.metric),
         skipped=skipped.total(),
         failed=failed.total(),

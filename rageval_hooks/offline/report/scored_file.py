@@ -10,7 +10,7 @@ import tempfile
 import weakref
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +42,7 @@ from rageval_hooks.offline.score_definitions import (
 )
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.score import VERDICT, Result, Score, is_about_turn, is_judged_verdict, verdict_first, verdict_of
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.words import fold
@@ -89,50 +90,27 @@ class CauseRows:
     bad: int = 0
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreValues:
-    """The values of one score. Numbers are in an array: a file of 200,000 rows takes 6 MB per score, not 100.
+    """The values of one score.
 
     Attributes:
         metric: the metric that made it, as far as the records say.
         makers: versions and models that made its values, in the order of the file.
-        values: the values, in the order of the file. This and what follows is there after :meth:`finish`.
+        values: the values, in the order of the file.
         weights: per value, 1 / the probability with which its turn was sampled.
         rows: per value, the number of its record in the file, from 0.
         labels: per value, 1 for the label ``pass``, 0 for ``fail``, NaN without one of them.
         questions: per value, the number of its question.
     """
 
+    metric: str | None
+    makers: Mapping[Maker, None]
     values: Floats
     weights: Floats
     rows: Ints
     labels: Floats
     questions: Ints
-
-    def __init__(self, metric: str | None) -> None:
-        self.metric = metric
-        self.makers: dict[Maker, None] = {}
-        self._numbers = array("d")
-
-    def __len__(self) -> int:
-        return len(self._numbers) // 4
-
-    def add(self, score: Score, row: int) -> None:
-        """Add one score."""
-        # A field that the record does not set is unstated, which differs from a stated None.
-        version = score.version if "version" in score.model_fields_set else ""
-        model = score.model if "model" in score.model_fields_set else ""
-        self.makers.setdefault((version, model))
-        self._numbers.extend((score.value, 1 / score.probability, row, _LABELS.get(score.label or "", math.nan)))
-
-    def finish(self, questions: Ints) -> None:
-        """Make the arrays.
-
-        Args:
-            questions: per record of the file, the number of its question.
-        """
-        self.values, self.weights, rows, self.labels = np.array(self._numbers).reshape(-1, 4).T
-        self.rows = rows.astype(int)
-        self.questions = questions[self.rows]
 
     @property
     def sampled(self) -> bool:
@@ -150,6 +128,48 @@ class ScoreValues:
         return tuple(found)
 
 
+class _ValueCollector:
+    """Collects the values of one score, in an array: a file of 200,000 rows takes 6 MB per score, not 100.
+
+    Args:
+        metric: the metric that made it, as far as the records say.
+    """
+
+    def __init__(self, metric: str | None) -> None:
+        self._metric = metric
+        self._makers: dict[Maker, None] = {}
+        self._numbers = array("d")
+
+    def __len__(self) -> int:
+        return len(self._numbers) // 4
+
+    def add(self, score: Score, row: int) -> None:
+        """Add one score."""
+        # A field that the record does not set is unstated, which differs from a stated None.
+        version = score.version if "version" in score.model_fields_set else ""
+        model = score.model if "model" in score.model_fields_set else ""
+        self._makers.setdefault((version, model))
+        self._numbers.extend((score.value, 1 / score.probability, row, _LABELS.get(score.label or "", math.nan)))
+
+    def collected(self, questions: Ints) -> ScoreValues:
+        """Return the values.
+
+        Args:
+            questions: per record of the file, the number of its question.
+        """
+        values, weights, in_rows, labels = np.array(self._numbers).reshape(-1, 4).T
+        rows = in_rows.astype(int)
+        return ScoreValues(
+            metric=self._metric,
+            makers=self._makers,
+            values=values,
+            weights=weights,
+            rows=rows,
+            labels=labels,
+            questions=questions[rows],
+        )
+
+
 class ScoredFile:
     """The numbers of one file, and a store of its records.
 
@@ -160,6 +180,7 @@ class ScoredFile:
         name: how the report calls the file.
         path: where it is.
         lower: scores for which the user says that lower is better.
+        people: the annotation or column with labels of people; None for the verdicts of the judge.
 
     Attributes:
         ids: ids of the questions, each with its number.
@@ -175,14 +196,7 @@ class ScoredFile:
         bad_rows: the first few of them, with their lines.
         notes: choices of the reader that the user should know.
         judged_sample: the local verdicts of all answers, and what the judge or people say of some.
-        questions: per record, the number of its question. This and what follows is there after :meth:`finish`.
-        document_numbers: per record, the number of its source document; -1 if it has none.
-        query_hashes: per question, a hash of its text, which ignores white space and case; 0 for an empty text.
     """
-
-    questions: Ints
-    document_numbers: Ints
-    query_hashes: Ints
 
     def __init__(self, name: str, path: str, lower: Collection[str], people: str | None = None) -> None:
         self.name = name
@@ -272,10 +286,9 @@ class ScoredFile:
             self.bad_rows.append(f"{self.path}, line {bad.line}: {bad.reason}")
 
     def finish(self) -> None:
-        """Collect the scores of all records, and make the arrays."""
-        self.questions, self.document_numbers = np.array(self._questions), np.array(self._documents)
-        self.query_hashes = np.array(self._query_hashes)
-        derived: dict[str, ScoreValues] = {}
+        """Collect the scores of all records."""
+        found: dict[str, _ValueCollector] = {}
+        derived: dict[str, _ValueCollector] = {}
         asked: Counter[str] = Counter()
         failed: Counter[str] = Counter()
         for row in range(self.records):
@@ -292,22 +305,20 @@ class ScoredFile:
             # A result that was made twice counts once, the judge's verdict instead of the local one.
             results = {result.name: result for result in verdict_first(self._results(record)) if is_about_turn(result)}
             for result in results.values():
-                self._add_result(result, record, row)
+                self._add_result(found, result, record, row)
             for score in self._derive(record):
                 _add_value(derived, score, row)
         if ANSWERED not in self._own:
             # The same numbers without the failed turns, next to it, would only confuse.
-            self.values.pop(NO_ANSWER, None)
+            found.pop(NO_ANSWER, None)
         for name in (ANSWERED, DECLINED):
             # If only failures are known, nothing tells a refusal from an answer, as in a language without rules or a
             # file of retrieval.
             if name in derived and len(derived[name]) == failed[name] < asked[name]:
                 del derived[name]
-        self.values |= derived
-        order = dict.fromkeys((BAD_ANSWERS, VERDICT, *self.values))
-        self.values = {name: self.values[name] for name in order if name in self.values}
-        for values in self.values.values():
-            values.finish(self.questions)
+        found |= derived
+        order = dict.fromkeys((BAD_ANSWERS, VERDICT, *found))
+        self.values = {name: found[name].collected(self.questions) for name in order if name in found}
 
     def _results(self, record: Record) -> tuple[Result, ...]:
         """Return the results of a record, of one kind of verdict: a sample of another kind is corrected for apart."""
@@ -315,7 +326,7 @@ class ScoredFile:
             return record.results
         return tuple(result for result in record.results if not is_judged_verdict(result))
 
-    def _add_result(self, result: Result, record: Record, row: int) -> None:
+    def _add_result(self, found: dict[str, _ValueCollector], result: Result, record: Record, row: int) -> None:
         if result.name == NO_ANSWER and (record.turn.status != "ok" or not record.answerable):
             return  # `answered` and `declined` say whether a failed or an unanswerable turn was answered
         if not isinstance(result, Score):
@@ -327,7 +338,7 @@ class ScoredFile:
             kind = "failed"
             reason = f"out of range: the value is {result.value:g}, the probability {result.probability:g}"
         else:
-            _add_value(self.values, result, row)
+            _add_value(found, result, row)
             return
         self._missing.setdefault(result.name, []).append((row, kind, sys.intern(reason)))
 
@@ -397,6 +408,21 @@ class ScoredFile:
     def derived_scores(self, record: Record) -> Iterator[Score]:
         """Yield the scores that the report derives from a record of the file."""
         return (score for score in self._derive(record) if score.name in self.values)
+
+    @cached_property
+    def questions(self) -> Ints:
+        """Per record, the number of its question."""
+        return np.array(self._questions)
+
+    @cached_property
+    def document_numbers(self) -> Ints:
+        """Per record, the number of its source document; -1 if it has none."""
+        return np.array(self._documents)
+
+    @cached_property
+    def query_hashes(self) -> Ints:
+        """Per question, a hash of its text, which ignores white space and case; 0 for an empty text."""
+        return np.array(self._query_hashes)
 
     @property
     def runs(self) -> int:
@@ -473,9 +499,9 @@ class ScoredFile:
         return found
 
 
-def _add_value(table: dict[str, ScoreValues], score: Score, row: int) -> None:
+def _add_value(table: dict[str, _ValueCollector], score: Score, row: int) -> None:
     if score.name not in table:
-        table[score.name] = ScoreValues(score.metric or builtin_metric_of(score.name))
+        table[score.name] = _ValueCollector(score.metric or builtin_metric_of(score.name))
     table[score.name].add(score, row)
 
 
