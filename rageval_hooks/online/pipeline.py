@@ -333,7 +333,7 @@ class Pipeline:
             problem = "the exporters could not deliver the scores"
         # A judge metric that is tried again must not forget the verdict by which it was sampled.
         known = job.decided(result for part in parts for result in part.results)
-        return JobRun(parts, is_delivered, known.only(waiting), problem)
+        return JobRun(parts, is_delivered=is_delivered, rest=known.only(waiting), problem=problem)
 
     # -- lifecycle
 

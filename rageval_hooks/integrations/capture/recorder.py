@@ -332,7 +332,7 @@ class Recorder:
         around = self._table.get(parent_id)
         # Most runs are inside a known run of the only framework. They need none of the rules in _place.
         if around is None or explicit or run_id in self._table or len(self.frameworks) > 1:
-            placed = self._place(owner, run_id, parent_id, explicit, framework, kind in _PARTS)
+            placed = self._place(owner, run_id, parent_id, framework=framework, explicit=explicit, part=kind in _PARTS)
             if placed is None:
                 return None
             if placed == "root":
@@ -396,8 +396,9 @@ class Recorder:
         owner: Pipeline,
         run_id: Hashable,
         parent_id: Hashable | None,
-        explicit: bool,
+        *,
         framework: Framework,
+        explicit: bool,
         part: bool,
     ) -> Entry | Literal["root"] | None:
         """Find the run that encloses a run that is about to start.
@@ -406,8 +407,8 @@ class Recorder:
             owner: the pipeline of the handler that reports the run.
             run_id: its id.
             parent_id: the id of the enclosing run, as the framework sees it.
-            explicit: True if the handler was attached to this chain.
             framework: the framework that reports the run.
+            explicit: True if the handler was attached to this chain.
             part: True if the run's kind is usually part of a turn: a late one is not a new turn.
 
         Returns:
