@@ -320,7 +320,7 @@ class _Collector(Pipeline):
         self.watches: list[Callable[[], object]] = []
 
     def submit(
-        self, ended: EndedTurn, context: TurnContext | None = None, *, may_have_scores: bool = True
+        self, ended: EndedTurn, selection: TurnContext | None = None, *, may_have_scores: bool = True
     ) -> PendingTurn:
         """Keep the turn of a question, which its block has built. Work that continues after it makes other turns."""
         if ended.turn is not None:

@@ -231,13 +231,13 @@ class Pipeline:
             self.failed("passages could not be prepared", error)
 
     def submit(
-        self, ended: EndedTurn, context: TurnContext | None = None, *, may_have_scores: bool = True
+        self, ended: EndedTurn, selection: TurnContext | None = None, *, may_have_scores: bool = True
     ) -> PendingTurn:
         """Take a turn that has just ended, and start its evaluation. Returns at once.
 
         Args:
             ended: the turn.
-            context: the turn's trace context; None for a turn that was not sampled.
+            selection: its sampling decision and its position in the trace; None for a turn that was not sampled.
             may_have_scores: False if the turn certainly has no local scores. It then takes no inline thread.
 
         Returns:
@@ -249,7 +249,7 @@ class Pipeline:
         try:
             begun.begin()
             may_have_scores = may_have_scores and self.computes_inline
-            pending = self._inline.start(ended, context, begun, may_have_scores=may_have_scores)
+            pending = self._inline.start(ended, selection, begun, may_have_scores=may_have_scores)
         except BaseException:  # an interrupt
             begun.drop("interrupted")
             raise
