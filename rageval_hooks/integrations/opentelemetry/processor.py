@@ -203,6 +203,8 @@ class TurnSpanProcessor(SpanProcessor):
         Returns:
             False if the turn is to be submitted by itself: it is in no such span, or belongs to a handler of the user.
         """
+        if not self._traces:
+            return False
         context = recording.selection.context
         around = get_current_span(context).get_span_context() if context else None
         trace = None if around is None else self._traces.get(around.trace_id)
