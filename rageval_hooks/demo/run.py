@@ -73,7 +73,7 @@ def run_demo(
     logging.getLogger("rageval_hooks").setLevel(logging.ERROR)
     settings, missing = _models(models)
     loaded = Models(settings)
-    # The first time, another process makes the embedder's graph for seconds: beside the import of LangChain.
+    # The first time, another process makes the embedder's graph, which takes seconds: LangChain is imported meanwhile.
     loaded.load(_ROLES)
     with requires("langchain-core", "demo", "the demo"):
         from rageval_hooks.demo.chain import build_application
