@@ -205,15 +205,13 @@ class Embedder:
         return not self._tokenizer.encode(text).overflowing
 
     def cut(self, text: str) -> list[tuple[int, int]]:
-        """Cut a text into the fewest windows, about equally long, between words if possible.
+        """Cut a text that is longer than a window into the fewest ones, about equally long, between words if possible.
 
         Returns:
             The places of the windows in the text, as (start, end).
         """
         whole = self._tokenizer.encode(text)
         parts = [whole, *whole.overflowing]
-        if len(parts) == 1:
-            return [(0, len(text))]
         places = chain.from_iterable(part.offsets for part in parts)
         is_special = chain.from_iterable(part.special_tokens_mask for part in parts)
         offsets = [place for place, special in zip(places, is_special, strict=True) if not special]
