@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from rageval_hooks.integrations.capture.evidence import Evidence
+from rageval_hooks.integrations.capture.evidence import WRITTEN_BY_MODEL, Evidence
 from rageval_hooks.integrations.capture.passages import mark_seen, passage_key, text_results, unique_passages
 from rageval_hooks.integrations.capture.recorder import Framework, Run
 from rageval_hooks.integrations.capture.turns import prompt_text
@@ -148,6 +148,8 @@ class TurnPassages:
             found = [_plain(passage) for passage in text_results(result.value, about_all) if is_content(passage.text)]
         arguments = mapping_or_empty(read_repr(result.arguments))
         kept = found if tool is None else self._unwritten(tool, found, queries_among(arguments))
+        if found and not kept:
+            self.left_out[place] = WRITTEN_BY_MODEL
         self.found[place] = kept
         return kept
 

@@ -178,7 +178,7 @@ class TurnSpanProcessor(SpanProcessor):
     def _keep(self, trace: _Trace, span: ReadableSpan, context: SpanContext, live: Span) -> None:
         trace.spans[context.span_id] = span
         trace.live[context.span_id] = live
-        size = _SPAN_BYTES + sum(len(value) for value in (span.attributes or {}).values() if isinstance(value, str))
+        size = _size_of(span)
         trace.size += size
         self._size += size
         if span.parent is not None:
@@ -246,14 +246,12 @@ class TurnSpanProcessor(SpanProcessor):
 
         running = {span_id: span for span_id, span in trace.spans.items() if is_running(span)}
         ended = {span_id: span for span_id, span in trace.spans.items() if span_id not in running}
-        if not ended:
-            return
         stays = running.keys() | trace.open.keys()
         part = _Trace(trace.opened_at, spans=ended, hidden=trace.hidden, live=dict(trace.live))
         part.parts = [one for one in trace.parts if one.span_id not in stays]
         trace.spans, trace.parts = running, [one for one in trace.parts if one.span_id in stays]
         self._size -= trace.size
-        trace.size = len(running) * _SPAN_BYTES
+        trace.size = sum(map(_size_of, running.values()))
         self._size += trace.size
         self._hand_over(part)
 
@@ -318,9 +316,7 @@ class TurnSpanProcessor(SpanProcessor):
             _count(counts, "without_passages", who)
         for reason in list(turn.missing.values())[:1]:
             self._warn_of_missing(who, reason)
-        live = trace.live.get(int(turn.span.span_id, 16))
-        if live is None:
-            return
+        live = trace.live[int(turn.span.span_id, 16)]
         context = set_span_in_context(NonRecordingSpan(live.get_span_context()), Context())
         selection = pipeline.begin(context)
         if selection.selected:
@@ -353,6 +349,10 @@ class TurnSpanProcessor(SpanProcessor):
 
 def _count(counts: _Counts, what: str, instrumentor: str) -> None:
     counts[what][instrumentor or "other"] += 1
+
+
+def _size_of(span: ReadableSpan) -> int:
+    return _SPAN_BYTES + sum(len(value) for value in (span.attributes or {}).values() if isinstance(value, str))
 
 
 def _scope_of(span: ReadableSpan) -> str:

@@ -107,8 +107,6 @@ def _last_of_user(given: Sequence[Said]) -> str:
 
 def _plain_answer(text: str) -> str:
     """Return the answer in a text: under DSPy's marks, or under the key of an answer in JSON; else the text."""
-    if not is_content(text):
-        return ""
     marks = list(_FIELD.finditer(text))
     if marks:
         ends = [*(mark.start() for mark in marks[1:]), len(text)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, Field
 
+from rageval_hooks.integrations.opentelemetry import conventions as names
 from rageval_hooks.runtime.literals import unpacked
 from rageval_hooks.runtime.narrowing import is_missing, mapping_or_empty, mappings_in
 from rageval_hooks.turn import ErrorInfo
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
 _OTLP = "resourceSpans"
+_WHOLE = frozenset((*names.INSTRUCTIONS, *names.MESSAGES_IN, *names.MESSAGES_OUT, *names.DOCUMENTS_JSON))
 _LISTS = frozenset(("llm.input_messages", "llm.output_messages", "retrieval.documents", "reranker.output_documents"))
 
 
@@ -36,18 +38,18 @@ def _nanoseconds(value: Any) -> int:
             moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
             return round(moment.timestamp() * 1e6) * 1000
         number = int(value or 0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # for example "NaT" or infinity
         return 0
     # Today is 1.7e18 ns in OTLP, and 1.7e12 ms in the JSON of a data frame.
     return number if number > 1e16 else number * 1_000_000
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested attributes with dotted names. Lists of plain values stay what they are."""
+    """Return nested attributes with dotted names. Lists of plain values and whole messages stay what they are."""
     # Phoenix's tables have documents and messages as JSON.
     if isinstance(value, str) and prefix in _LISTS and value.startswith("[{"):
         value = unpacked(value)
-    parts = value if isinstance(value, Mapping) else dict(enumerate(mappings_in(value)))
+    parts = value if isinstance(value, Mapping) else dict(enumerate([] if prefix in _WHOLE else mappings_in(value)))
     if not parts:
         return {} if value is None or value == {} else {prefix: value}
     flat: dict[str, Any] = {}

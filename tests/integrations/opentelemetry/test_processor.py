@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Tracer, set_span_in_context
 
 import rageval_hooks
+from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.integrations.opentelemetry import processor as processors
 from rageval_hooks.testing import InMemoryExporter
@@ -372,6 +373,31 @@ class TestBounds:
                     traced.tracer.start_span("chat", attributes=chat(prompt, f"In {number}.")).end()
             assert len(traced.turns) > 10
         assert len(traced.turns) == 30
+
+    def test_an_agent_with_many_spans(self, traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Is one turn, when it has ended, also where a long-running function is around its steps."""
+        monkeypatch.setattr(processors, "MAX_SPANS", 10)
+        agent = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.input.messages": text([said("user", QUESTION)]),
+            "gen_ai.output.messages": text([said("assistant", ANSWER)]),
+        }
+        with traced.tracer.start_as_current_span("invoke_agent", context=Context(), attributes=agent):
+            with traced.tracer.start_as_current_span("loop"):
+                for _ in range(30):
+                    traced.tracer.start_span("chat", attributes=chat()).end()
+            assert traced.turns == []
+            assert traced.stats["open_bytes"] > 30 * (500 + len(PROMPT + ANSWER))
+        assert [(turn.query, turn.response) for turn in traced.turns] == [(QUESTION, ANSWER)]
+
+    def test_more_turns_than_the_queue_takes(self, traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Those that find no place are counted as dropped."""
+        monkeypatch.setattr(deferred, "_MAX_PENDING", 1)
+        monkeypatch.setattr(deferred, "_pending", {object(): 0})
+        traced.tracer.start_span("chat", attributes=chat(), context=Context()).end()
+        monkeypatch.setattr(deferred, "_pending", {})
+        assert traced.turns == []
+        assert traced.handle.stats()["dropped_by_cause"]["queue_full"] == 1
 
     def test_a_span_that_ends_after_the_root(self, traced: Traced) -> None:
         """A streamed answer is part of the turn."""

@@ -121,6 +121,54 @@ class TestPlaceholdersAndCuts:
         assert "OPENINFERENCE_HIDE" in turn.missing["passages"]
 
 
+class TestFormsOfExports:
+    def test_values_of_otlp_json(self) -> None:
+        """Each value names its type; messages may be structured, as the GenAI conventions prefer."""
+
+        def otlp(value: Any) -> dict[str, Any]:
+            if isinstance(value, dict):
+                return {"kvlistValue": {"values": [{"key": name, "value": otlp(one)} for name, one in value.items()]}}
+            if isinstance(value, list):
+                return {"arrayValue": {"values": [otlp(one) for one in value]}}
+            return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
+
+        attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": [said("user", PROMPT)],
+            "gen_ai.output.messages": [said("assistant", ANSWER)],
+            "gen_ai.usage.input_tokens": 40,
+            "gen_ai.usage.output_tokens": 7,
+        }
+        written = [{"key": name, "value": otlp(value)} for name, value in attributes.items()]
+        turn = only([span(1, 0, "chat m", attributes=[*written, {"key": "empty", "value": {}}])])
+        assert (turn.query, turn.response) == (QUESTION, ANSWER)
+        assert [passage.text for passage in turn.prompt_passages] == [PASSAGE, OTHER]
+        assert turn.usage is not None
+        assert (turn.usage.input_tokens, turn.usage.output_tokens) == (40, 7)
+
+    def test_a_table_with_documents_as_json(self) -> None:
+        """Phoenix's tables have such columns; metadata that we wrote says what was in the prompt."""
+        documents = [
+            {"document.content": PASSAGE, "document.id": "1", "document.metadata": {"page": 3}},
+            {"document.content": OTHER, "document.metadata": {"rageval": {"document": {"in_prompt": False}}}},
+        ]
+        root = {"openinference.span.kind": "CHAIN", "input.value": QUESTION, "output.value": ANSWER}
+        search = {"attributes.openinference.span.kind": "RETRIEVER", "attributes.retrieval.documents": text(documents)}
+        turn = only([span(1, 0, "chain", root), span(2, 1, "search") | search])
+        assert [(one.text, one.id, one.metadata, one.in_prompt) for one in turn.passages] == [
+            (PASSAGE, "1", {"page": 3}, None),
+            (OTHER, None, {}, False),
+        ]
+
+    @pytest.mark.parametrize("moment", ["yesterday", float("nan"), float("inf"), None])
+    def test_a_time_that_is_no_number(self, moment: Any) -> None:
+        """Is unknown, and the turn is read."""
+        row = chat(1, 0, [said("user", PROMPT)], ANSWER) | {"start_time": moment, "end_time": moment}
+        turn = only([row])
+        assert turn.response == ANSWER
+        assert turn.timing is None
+
+
 class TestWhichSpansAreATurn:
     def test_turns_in_one_trace(self) -> None:
         """Each answer from passages is one."""
@@ -214,6 +262,7 @@ class TestFormsOfMessages:
                 [PASSAGE],
             ),
             ([{"role": "user", "content": [PROMPT]}], [PASSAGE, OTHER]),
+            ([7, {"role": "user", "content": PROMPT}], [PASSAGE, OTHER]),
             ([{"role": "user", "content": {"type": "text", "text": PROMPT}}], [PASSAGE, OTHER]),
             (
                 [
@@ -246,6 +295,7 @@ class TestFormsOfMessages:
         ids=[
             "a dump of LangChain",
             "a list of texts",
+            "a number",
             "one part",
             "the Responses API",
             "function calls",
@@ -270,6 +320,11 @@ class TestFormsOfMessages:
         """An answer in JSON is shown as the user gets it."""
         shown = answer if isinstance(answer, str) else text(answer)
         assert only([chat(1, 0, [said("user", PROMPT)], shown)]).response == ANSWER
+
+    def test_an_answer_that_is_nested_too_deeply(self) -> None:
+        """Stays the JSON that the model wrote."""
+        shown = "[" * 20 + text({"answer": ANSWER}) + "]" * 20
+        assert only([chat(1, 0, [said("user", PROMPT)], shown)]).response == shown
 
 
 class TestFormsOfSearches:
@@ -310,6 +365,28 @@ class TestFormsOfSearches:
         model = chat(4, 3, [said("user", PROMPT)], ANSWER)
         turn = only([span(1, 0, "POST /ask"), span(2, 1, "search", search), span(3, 1, "answer", end=60), model])
         assert [(passage.id, passage.text) for passage in turn.passages] == [("canal-1", PASSAGE)]
+
+    @pytest.mark.parametrize(
+        ("search", "asked", "prompt", "passages"),
+        [
+            ({}, QUESTION, QUESTION, []),
+            ({}, QUESTION, f"Somebody says: {PASSAGE}", [PASSAGE]),
+            ({}, f"{PASSAGE} Is that so?", QUESTION, [PASSAGE]),
+            ({"openinference.span.kind": "RETRIEVER", "output.value": text([PASSAGE])}, QUESTION, QUESTION, [PASSAGE]),
+        ],
+        ids=["a model wrote it", "it repeated its prompt", "it repeated the question", "it repeated a search"],
+    )
+    def test_a_note_that_a_tool_returns(
+        self, search: dict[str, str], asked: str, prompt: str, passages: list[str]
+    ) -> None:
+        """What a model of the turn wrote is no passage, unless it had the text from elsewhere."""
+        root = {"openinference.span.kind": "AGENT", "input.value": asked, "output.value": ANSWER}
+        tool = {"openinference.span.kind": "TOOL", "tool.name": "search_notes", "output.value": PASSAGE}
+        note = chat(3, 1, [said("user", prompt)], PASSAGE)
+        turn = only([span(1, 0, "agent", root), span(2, 1, "step", search), note, span(4, 1, "search_notes", tool)])
+        assert sorted({passage.text for passage in turn.passages}) == passages
+        left_out = [step.left_out for step in turn.steps if step.kind == "tool"]
+        assert left_out == [None if passages else "a model of this turn wrote it"]
 
     def test_two_rerankers(self) -> None:
         """Only what the last one left are the passages of the turn."""
