@@ -163,6 +163,7 @@ def test_an_alarm_that_could_not_be_posted_comes_again(store: Any, server: Recor
         said = []
         for _ in range(4):
             said.append(watch.alarm(Webhook(slack.url + SECRET), 0.05))
+            assert watch.alarm(Webhook(slack.url + SECRET), 0.05) is None  # not again within the same minute
             clock.now += 60
 
     assert said == ["the alarm's webhook answered 500", "the alarm's webhook answered 302", None, None]

@@ -18,10 +18,12 @@ from typer.testing import CliRunner
 from rageval_hooks import metric
 from rageval_hooks.cli import app
 from rageval_hooks.errors import ConfigurationError, ExportError, JudgeUnavailableError
+from rageval_hooks.integrations.opentelemetry.turn_building import builders_of
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.offline.backends import BACKENDS
+from rageval_hooks.offline.collecting import records_of
 from rageval_hooks.offline.records import read_records
 from rageval_hooks.offline.watch import Checkpoint, Watch
 from rageval_hooks.online.pipeline import Pipeline
@@ -369,6 +371,69 @@ def test_a_session_that_is_too_long(store: Store, server: RecordingServer, monke
     assert names(store) == roots(1, 2, 3)
     assert store.conversations() == {}
     assert list(watch.reasons) == ["a session of more than 2 traces gets no summary"]
+
+
+def test_what_became_of_turns_that_are_not_scored(
+    store: Store, server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted by the reason; the others are scored. A broken trace is not read at each look."""
+    own, chat, broken = rag_trace(2), rag_trace(3)[1:], rag_trace(4)
+    own[2]["attributes"]["rageval.turn.id"] = "t1"
+    store.add(rag_trace(1), own, chat, broken)
+
+    def builders(spans: Any, tools: Any) -> Any:
+        if spans[0].trace_id == f"{4:032x}":
+            raise ValueError("a form that nobody knows")
+        return builders_of(spans, tools)
+
+    monkeypatch.setattr("rageval_hooks.offline.watch.builders_of", builders)
+    with watching(store, server, Clock()) as watch:
+        watch.look(NOW - 3600)
+        watch.look(None)
+
+    assert names(store) == roots(1)
+    assert +watch.traces == {"seen": 4, "known": 1, "without_retrieval": 1, "unreadable": 1}
+
+
+def test_a_session_that_cannot_be_read(store: Store, server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted, the next one has its summary, and its next turn tries again."""
+    store.add(rag_trace(1, session="ann"), rag_trace(2, session="bob"))
+    failures = iter((ValueError("a form that nobody knows"),))
+
+    def records(*arguments: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return records_of(*arguments)
+
+    monkeypatch.setattr("rageval_hooks.offline.watch.records_of", records)
+    with watching(store, server, Clock()) as watch:
+        watch.look(NOW - 3600)
+        first = set(store.conversations())
+        watch.look(None)
+        assert (len(first), set(store.conversations()), watch.traces["unreadable"]) == (1, first, 1)
+        store.add(rag_trace(3, session="ann"), rag_trace(4, session="bob"))
+        watch.look(None)
+
+    assert set(store.conversations()) == {"ann", "bob"}
+
+
+def test_a_session_without_a_verdict_has_no_summary(store: Store, server: RecordingServer) -> None:
+    store.add(rag_trace(1, session="ann"))
+    with watching(store, server, Clock(), metrics=["unsupported_facts"]) as watch:
+        watch.look(NOW - 3600)
+
+    assert len(store.posted) == 1
+    assert store.conversations() == {}
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_an_answer_that_is_not_of_the_api(store: Store, server: RecordingServer, status: int) -> None:
+    """A page of a proxy, or a path that another version does not have."""
+    store.add(rag_trace(1))
+    with watching(store, server, Clock()) as watch:
+        server.respond = lambda _: Reply(status=status, body="<html>")
+        with pytest.raises(ExportError, match=r"gives an answer that cannot be read|has no "):
+            watch.look(NOW - 3600)
 
 
 def test_two_watches_do_not_share_a_checkpoint(tmp_path: Path) -> None:
