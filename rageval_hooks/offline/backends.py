@@ -133,9 +133,9 @@ class Backend(ABC):
     def traces(self, since: float) -> Iterator[StoredTrace]:
         """Yield the traces that began at a time or later, in seconds since the epoch, the oldest first."""
 
+    @abstractmethod
     def session(self, session_id: str) -> Iterable[StoredTrace]:
-        """Return the traces of a session, the oldest first; none where the backend has no sessions."""
-        return ()
+        """Return the traces of a session, the oldest first."""
 
     @abstractmethod
     def spans(self, traces: Iterable[StoredTrace]) -> Iterator[TracedSpan]:

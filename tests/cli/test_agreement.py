@@ -17,6 +17,7 @@ from rageval_hooks.cli import app
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.agreement import (
     Labelled,
+    alpha,
     auroc,
     calibration_error,
     interval,
@@ -328,3 +329,11 @@ def test_a_map_file_that_is_not_there_is_written(tmp_path: Path) -> None:
 
     assert json.loads(columns.read_text())["response"] == "answer"
     assert run(file, "--map-file", columns).stdout == first.stdout
+
+
+def test_labels_of_one_kind_measure_nothing(tmp_path: Path) -> None:
+    """Several people who agree about everything: neither alpha nor its interval is a number."""
+    data = Labelled.of([(0.1 * k, 1, str(k)) for k in range(5)])
+
+    assert math.isnan(alpha(data))
+    assert all(map(math.isnan, interval(alpha, data, 0, 10)))

@@ -220,6 +220,11 @@ UNSUPPORTED = {
         "Ann Bea Cat Dan Eva Fay Gus Han Ida Jan Kim Leo Mia Ned Oli Pia Quy Ria Sam Tom Una built it.",
         ["ABCDEFGHIJKLMNOPQRSTU"],
     ),
+    "an acronym with dots that is too long for one": (
+        "It was built by A.B.C.D.E.F.G. alone.",
+        "Ann Bea Cat Dan Eva Fay Gus built it.",
+        ["A.B.C.D.E.F.G."],
+    ),
     "once each": ("It has 7 doors, and 7 more: 7.", "nothing", ["7"]),
     "several": ("He saw Anna in Rome in 1999.", "He saw Anna.", ["Rome", "1999"]),
 }

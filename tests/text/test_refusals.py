@@ -165,6 +165,7 @@ def test_a_refusal_with_a_further_claim_is_not_a_refusal(text: str) -> None:
         "Không có thông tin về điều này trong tài liệu.", "Din păcate, nu am informații despre asta.",
         "Sajnos erről nincs információ a dokumentumokban.", "אין לי מידע על כך.",
         "Δεν υπάρχουν πληροφορίες στα έγγραφα.", "죄송하지만 해당 내용을 찾을 수 없습니다.",
+        "Não sei. Posso ajudar com outra coisa?",
         "Bohužel to z poskytnutého textu nelze zjistit.", "The material you shared doesn't cover colours.",
         "Based on what I was given, I can't tell which colours exist.", "N/A – not mentioned in the source.",
         "I looked through the passages but didn't find any mention of colours.", "We have no record of that.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 import threading
 from datetime import date, datetime
 from functools import partial
@@ -173,6 +174,12 @@ def test_what_is_wrong_is_one_error(data: Any, message: str) -> None:
         score(data)
 
 
+def test_without_tqdm_there_is_no_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    assert len(score(ROWS, metrics="unsupported_facts", progress=True)) == len(ROWS)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_wrong_choice_for_bad_rows() -> None:
     """Before anything is scored."""
     with pytest.raises(ConfigurationError, match="bad_rows is 'drop': it must be 'raise' or 'keep'"):
@@ -244,6 +251,10 @@ def test_a_dict_is_evaluated() -> None:
     evaluation = rageval_hooks.evaluate(ROWS[1], metrics="unsupported_facts", models="lexical")
     assert evaluation["unsupported_facts"] == 2
     assert "<mark" in evaluation._repr_html_()
-    for wrong, message in (({"question": "q?"}, "no column for the response"), (7, "the turn is a int: pass a")):
+    for wrong, message in (
+        ({"question": "q?"}, "no column for the response"),
+        ({"question": "q?", "answer": "a", "rank": "first"}, "the rank is .first., not a whole number"),
+        (7, "the turn is a int: pass a"),
+    ):
         with pytest.raises(TurnError, match=message):
             rageval_hooks.evaluate(wrong, models="lexical")  # type: ignore[arg-type]

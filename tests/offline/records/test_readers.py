@@ -27,6 +27,7 @@ from rageval_hooks.exporters.jsonl import JsonlExporter
 from rageval_hooks.offline.records import Record, read_records, write_records
 from rageval_hooks.offline.records.formats import BadRow
 from rageval_hooks.offline.records.reading import ReadOptions, read_items
+from rageval_hooks.offline.testsets.testset import read_questions
 from rageval_hooks.score import Failed
 from tests.strategies import turns
 
@@ -363,6 +364,34 @@ class TestWhatIsWrong:
         assert [record.turn.query for record in records] == ["a\nb", "q"]
         assert (bad.line, bad.reason, bad.raw) == (4, "has 2 cells, the header has 3", ["q", "r"])
 
+    def test_a_cell_that_is_too_long(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of many short lines, as after a quotation mark without an end. The rows before it are read."""
+        limit = csv.field_size_limit()
+        monkeypatch.setattr("rageval_hooks.offline.records.formats.table_files.LINE", 100)
+        path = tmp_path / "a.csv"
+        path.write_text("query,response,passages\nq,r,p\n" + 'q,"' + ("a" * 60 + "\n") * 2 + '",p\n')
+        records, bad = read(path)
+        csv.field_size_limit(limit)
+
+        assert len(records) == 1
+        assert (bad[0].line, bad[0].reason) == (3, "not CSV: field larger than field limit (100)")
+
+    def test_a_workbook_without_cells(self, tmp_path: Path) -> None:
+        """It has no rows, as an empty file."""
+        import openpyxl
+
+        openpyxl.Workbook().save(tmp_path / "a.xlsx")
+        assert read(tmp_path / "a.xlsx") == ([], [])
+
+    def test_a_damaged_row_among_rows_with_one_passage_each(self, tmp_path: Path) -> None:
+        """It is a bad row, and the others are joined."""
+        row = {"query_id": "1", "query": QUERY, "query_run": 1, "passage": PASSAGE, "generated_answer": RESPONSE}
+        path = write_lines(tmp_path / "a.jsonl", [row, {**row, "passage": "The pier."}, "{", {**row, "query_id": "2"}])
+        records, [bad] = read(path)
+
+        assert [len(record.turn.passages) for record in records] == [2, 1]
+        assert (bad.line, bad.raw) == (3, "{")
+
     def test_what_is_not_utf8_is_a_bad_row(self, tmp_path: Path) -> None:
         """In tables and in JSON Lines, with the encoding that reads it; a byte order mark does no harm."""
         table, lines = tmp_path / "a.csv", tmp_path / "a.jsonl"
@@ -391,11 +420,24 @@ class TestWhatIsWrong:
         assert isinstance(record, Record)
         assert record.turn.query == row["question"]
         assert notes == [f"{path} is read as cp1252: --encoding names another encoding"]
+        assert read_questions(path, note=notes.append)[0][0].question == row["question"]
+        assert notes[1:] == notes[:1]
 
+        notes = []
         [(_, record)] = read_items(path, options=ReadOptions(encoding="latin-1"), note=notes.append)
-        assert len(notes) == 1
+        assert notes == []
         with pytest.raises(ConfigurationError, match="--encoding 'utf-9' is not known"):
             list(read_items(path, options=ReadOptions(encoding="utf-9")))
+
+    def test_a_long_text_in_the_encoding_of_windows(self, tmp_path: Path) -> None:
+        """Other encodings have the same letters for these bytes, but not for those that may follow."""
+        path = tmp_path / "a.csv"
+        row = "Wann wurde die Brücke über den Fluß eröffnet?,Die Brücke wurde im März 1874 eröffnet.\n"
+        path.write_bytes(("question,answer\n" + row * 20).encode("cp1252"))
+        notes: list[str] = []
+
+        assert len(list(read_items(path, note=notes.append))) == 20
+        assert notes == [f"{path} is read as cp1252: --encoding names another encoding"]
 
     def test_a_text_in_one_of_several_encodings(self, tmp_path: Path) -> None:
         """The message names those that may read a short Japanese text, the right one among them."""

@@ -559,6 +559,13 @@ def test_lists_that_cannot_be_read(cell: str, tmp_path: Path) -> None:
         list(read_records(tmp_path / "a.jsonl"))
 
 
+def test_a_question_in_messages_in_a_cell(tmp_path: Path) -> None:
+    """Its text is that of the user. A question that begins with a bracket is a question."""
+    path = tmp_path / "a.csv"
+    path.write_text(f'query,response\n"[{{""role"": ""user"", ""content"": ""{Q}""}}]",{A}\n[1] Who?,{A}\n')
+    assert [record.turn.query for record in read_records(path)] == [Q, "[1] Who?"]
+
+
 def test_a_map_that_is_kept(tmp_path: Path) -> None:
     """``--map-file``: the columns that were found and named, as JSON."""
     path, kept = tmp_path / "a.jsonl", tmp_path / "map.json"
@@ -570,6 +577,8 @@ def test_a_map_that_is_kept(tmp_path: Path) -> None:
     [(_, record)] = read_items(path, options=ReadOptions(columns=ColumnMap.parse([], [], kept)))
     assert isinstance(record, Record)
     assert (record.turn.query, record.turn.response) == (Q, A)
+    with pytest.raises(ConfigurationError, match="--map 'gpt_reply' should be FIELD=COLUMN"):
+        ColumnMap.parse(["gpt_reply"])
     kept.write_text("[]")
     with pytest.raises(ConfigurationError, match="is not a JSON object of columns"):
         ColumnMap.parse([], [], kept)

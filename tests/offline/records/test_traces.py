@@ -303,6 +303,16 @@ class TestTraces:
         reasons = [(len(spans) + 1, "not JSON"), (len(spans) + 2, "trace_flags")]
         assert [(row.line, row.reason.partition(":")[0]) for row in bad] == reasons
 
+    def test_spans_without_texts(self, tmp_path: Path) -> None:
+        """A bad row that names what to set."""
+        [model] = [row for row in phoenix(theirs()) if row["span_kind"] == "LLM"]
+        bare = {**model, "parent_id": None, "attributes": {"openinference": {"span": {"kind": "LLM"}}}}
+        records, [bad] = read(write_lines(tmp_path / "a.jsonl", [bare]))
+
+        assert records == []
+        assert "OPENINFERENCE_HIDE_INPUTS" in bad.reason
+        assert bad.raw == {"span_id": model["context"]["span_id"]}
+
     def test_a_trace_without_retrieval_is_no_turn(self, tmp_path: Path) -> None:
         """It is passed over, not reported."""
         rows = [row for row in phoenix(theirs()) if row["span_kind"] not in ("RETRIEVER", "LLM")]

@@ -118,7 +118,7 @@ def test_a_judge_that_saw_all_answers_is_no_sample(tmp_path: Path) -> None:
     assert bad.makers == ()
 
 
-def labelled(path: Path, label: str = "label", probability: float | None = None) -> Path:
+def labelled(path: Path, label: str = "label", probability: float | str | None = None) -> Path:
     """Write 2,000 answers, 8% of them bad; people labelled 300, more often those that the local verdict calls bad."""
     chosen = random.Random(1)
     with path.open("w") as file:
@@ -158,6 +158,8 @@ def test_labels_of_people_are_named(tmp_path: Path) -> None:
     assert "were labelled by people" in invoke("report", path, people="correct").stdout
     with pytest.raises(ConfigurationError, match=r"correct.probability is '7.0', not a number above 0"):
         analyze(labelled(path, "correct", 7.0), people="correct")
+    with pytest.raises(ConfigurationError, match=r"correct.probability is 'often', not a number above 0"):
+        analyze(labelled(path, "correct", "often"), people="correct")
 
 
 def test_each_week_has_its_own_share(tmp_path: Path) -> None:

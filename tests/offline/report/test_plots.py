@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rageval_hooks import Score
+from rageval_hooks import Score, Skipped
 from rageval_hooks.offline.report import Report, build_report
 from rageval_hooks.offline.report.plots import draw, panels, to_png, to_svg
 from tests.offline.scored import judged, record, write
@@ -113,6 +113,14 @@ def test_an_axis_starts_at_0_and_ends_at_the_bound(tmp_path: Path) -> None:
             (panel.title, round(low + (high - low) * 0.02 / 1.04, 2), round(high - (high - low) * 0.02 / 1.04, 2))
         )
     assert limits == [("groundedness", 0, 1), ("latency", 0, 7), ("answered", 0, 1)]
+
+
+def test_a_score_without_values_has_no_plot(tmp_path: Path) -> None:
+    records = [record("q1", 1, Skipped(name="hhem", reason="none"), scores={"groundedness": 0.9})]
+    names = [panel.title for panel in panels(build_report([write(tmp_path / "a.jsonl", records)]))]
+
+    assert "groundedness" in names
+    assert "hhem" not in names
 
 
 def test_the_rank_plot_has_a_bar_per_rank_and_one_for_misses(tmp_path: Path) -> None:

@@ -431,6 +431,14 @@ def test_late_ranks_share_a_row(tmp_path: Path) -> None:
     assert "| missed | 1 | 7.1% |" in text
 
 
+def test_ranks_that_are_not_known_are_counted(tmp_path: Path) -> None:
+    """They are in no share."""
+    text = to_markdown(report_of(tmp_path, record("q1", target="t", rank=1), record("q2", target="t")))
+
+    assert "| 1 | 1 | 100.0% |" in text
+    assert "The rank of 1 turn is unknown: they failed, or have no passages with ids." in text
+
+
 def test_each_document_has_its_means(tmp_path: Path) -> None:
     """The worst first, in the table. A score without a value has no column."""
     report = report_of(
@@ -558,7 +566,7 @@ class TestWorst:
 
     def test_strange_metadata_does_no_harm(self, tmp_path: Path) -> None:
         """Unknown metadata of other tools is ignored."""
-        strange = [{"text": None, "score": "high", "passage": 99, "missing": None}, 3, {"passage": "x"}]
+        strange = [{"text": None, "score": 0.9, "passage": 99, "missing": None}, 3, {"passage": "x"}]
         score = Score(name="groundedness", value=0.2, metadata={"sentences": strange})
         [file] = report_of(tmp_path, record("q1", 1, score)).files
         assert len(file.worst[0].evidence[0].sentences) == 2
@@ -596,6 +604,27 @@ class TestComparison:
         assert (comparison.changed_by, first.id, second.id) == ("groundedness", "q19", "q18")
         assert (first.before, first.after) == (0.8, pytest.approx(0.4))
         assert (first.query, first.response_before, first.response_after) == ("question q19", "an answer", "answer 19")
+
+    def test_files_of_other_questions(self, tmp_path: Path) -> None:
+        """Nothing is compared, and nothing is better or worse."""
+        paths = [write(tmp_path / f"{name}.jsonl", [judged(name, name)]) for name in ("good", "bad")]
+        report = build_report(paths)
+        [comparison] = report.comparisons
+
+        assert (comparison.common, {change.count for change in comparison.scores}) == (0, {0})
+        assert "neither better nor worse, as far as 0 questions tell" in conclude(report).headline
+
+    def test_two_scores_of_one_name(self, tmp_path: Path) -> None:
+        """Of two metrics. The report says that they are not comparable."""
+        paths = []
+        for metric in ("retrieval_rank", "retrieval_relevance"):
+            score = Score(name="mrr", value=0.5, metric=metric)
+            paths.append(write(tmp_path / f"{metric}.jsonl", [record("q1", 1, score)]))
+        [comparison] = build_report(paths).comparisons
+        [makers] = [change.makers for change in comparison.scores if change.name == "mrr"]
+
+        assert makers is not None
+        assert (makers.before, makers.after) == (("retrieval_rank",), ("retrieval_relevance",))
 
     def test_repeats_are_averaged_first(self, tmp_path: Path) -> None:
         """One pair per question."""

@@ -557,6 +557,14 @@ class TestFinishedFiles:
         assert [record.id for record in records] == ["q5", "q4", "q3", "q2", "q1", "q0", "q6", "q7"]
         assert (scored.reused, len(judge.calls)) == (6, calls + 2)
 
+    def test_a_table_is_scored_again_as_a_whole(self, path: Path) -> None:
+        """It does not have whole turns, so the results of a longer input are all new."""
+        score(path, output="out.csv")
+        write_lines(path, rows(8))
+        scored, _ = score(path, output="out.csv")
+
+        assert (scored.reused, scored.counts.turns) == (0, 8)
+
     def test_a_larger_budget_judges_what_an_earlier_one_left_out(self, path: Path) -> None:
         """And nothing else."""
         judge = FakeJudge(lambda _: LABELS)

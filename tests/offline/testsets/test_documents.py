@@ -456,6 +456,7 @@ closed = Closed()
 empty = []
 partly = ["", FERRY, "  "]
 number = 7
+function = max
 """
 
 
@@ -489,6 +490,7 @@ class TestStores:
         [
             ("empty", "has no chunks with a text"),
             ("number", "is an int, whose chunks cannot be listed: name a list of documents"),
+            ("function", "is a builtin_function_or_method, whose chunks cannot be listed"),
             ("closed", "the chunks of Closed cannot be listed: ConnectionError: the store is closed"),
             ("broken", r"broken\(\) failed: RuntimeError: no disk"),
             ("nods", r"there is no 'nods'. Did you mean 'nodes'\?"),

@@ -120,6 +120,7 @@ def test_the_second_look_sees_the_nearest_chunks_of_the_whole_collection(special
         ),
         ({**LINKED_GOOD, "answered": False}, OPEN_GOOD, "  2 not answered by the chunk"),
         (LINKED_GOOD, {**OPEN_GOOD, "answered": True}, "  1 meant to be unanswerable, but answered by a chunk"),
+        (LINKED_GOOD, {**OPEN_GOOD, "self_contained": False}, "  1 about “the text” itself, not understandable"),
         (LINKED_GOOD, {**OPEN_GOOD, "on_topic": False}, "  1 meant to be unanswerable, but not about the documents"),
     ],
 )
