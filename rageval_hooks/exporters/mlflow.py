@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import closing
 from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
@@ -337,10 +338,9 @@ def mlflow_fault() -> str | None:
             header = _EXPERIMENT_HEADER
             return f"MLflow takes spans with the header {header} only: add {header}=0 to the headers"
         try:
-            server = MlflowServer(found.url, found.headers)
-            params = {"experiment_id": experiment}
-            answer = server.request("GET", f"{EXPERIMENTS}/get", params=params, accept=(404,))
-            server.close()
+            with closing(MlflowServer(found.url, found.headers)) as server:
+                params = {"experiment_id": experiment}
+                answer = server.request("GET", f"{EXPERIMENTS}/get", params=params, accept=(404,))
         except (MissingDependencyError, ExportError):
             return None
         if not answer.is_success:

@@ -18,7 +18,7 @@ import pytest
 
 from rageval_hooks import Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
 from rageval_hooks.exporters.delivery_queue import TargetsMissingError
-from rageval_hooks.exporters.mlflow import MlflowAutoExporter, MlflowExporter
+from rageval_hooks.exporters.mlflow import MlflowAutoExporter, MlflowExporter, mlflow_fault
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.turn import GuardOutcome, SpanReference, Timing
 from tests.exporters.delivered import delivery_to
@@ -430,3 +430,19 @@ class TestOnItsOwn:
 
         assert set(export("x-mlflow-experiment-id=1").values()) == {0}
         assert [request.path for request in server.requests] == ["/version"]
+
+
+@pytest.mark.parametrize("answer", ["nothing", "another server", "a login", "no experiments"])
+def test_without_an_answer_no_fault_is_named(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`doctor` does not blame the experiment if the server is another one, or says nothing about it."""
+
+    def respond(request: Recorded) -> Reply:
+        if request.path == "/version" and answer != "another server":
+            return Reply(body="3.17.0")
+        return Reply(status={"a login": 403, "no experiments": 400}.get(answer, 404))
+
+    with recording_server(respond) as server:
+        url = "http://127.0.0.1:9" if answer == "nothing" else server.url
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-mlflow-experiment-id=1")
+        assert mlflow_fault() is None

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -292,3 +293,17 @@ def test_a_collector_that_answers_with_a_page_has_taken_everything() -> None:
         sent = QueuedExporter("spans", "test", 1)
         sent.read_response(SimpleNamespace(status_code=200, ok=True, content=content))
         assert (sent._status, sent._rejected) == (200, rejected)
+
+
+def test_metrics_that_are_too_large_for_a_request_are_rejected_alone() -> None:
+    """An export of metrics cannot be halved as a list of spans is; the next one goes out."""
+    sent = QueuedExporter("metrics", "test", 1)
+
+    def export(batch: str) -> Any:
+        sent._status = 413 if batch == "large" else 200
+        return SimpleNamespace(name="SUCCESS" if batch == "small" else "FAILURE")
+
+    sent.exporter = SimpleNamespace(export=export)
+    first, second = sent.post("one by one", ["large", "small"])
+    assert str(first) == "answers 413: it is too large"
+    assert second is None

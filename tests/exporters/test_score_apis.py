@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import rageval_hooks
-from rageval_hooks import ConfigurationError, Evaluation, Score, Skipped
+from rageval_hooks import ConfigurationError, Evaluation, Score, Skipped, Target
 from rageval_hooks.errors import MissingDependencyError
 from rageval_hooks.exporters.base import REGISTRY
 from rageval_hooks.exporters.score_api import ScoreApiExporter
@@ -245,6 +245,16 @@ def test_usage_only_if_all_scores_are_asked_for(backend: Backend, server: Record
     export(backend.exporter(scores="all"), evaluation(*RESULTS))
 
     assert len(posted(server, backend)) == few + few + 2
+
+
+def test_a_score_of_a_passage_without_a_span_is_counted(backend: Backend, server: RecordingServer) -> None:
+    """It is not posted as a score of the turn."""
+    exporter = backend.exporter(scores="all")
+    of_passage = Score(name="context_relevance", value=0.5, target=Target(kind="passage", index=5))
+    export(exporter, evaluation(of_passage))
+
+    assert posted(server, backend) == []
+    assert exporter.stats()["unplaced"] == 1
 
 
 def test_spans_that_the_demo_sends_there_are_recognized(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

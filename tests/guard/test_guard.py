@@ -15,7 +15,15 @@ from blockbuster import blockbuster_ctx
 from opentelemetry import trace
 
 import rageval_hooks
-from rageval_hooks import AnswerBlockedError, ConfigurationError, GroundingGuard, GuardDecision, start_turn
+from rageval_hooks import (
+    AnswerBlockedError,
+    ConfigurationError,
+    GroundingGuard,
+    GuardDecision,
+    Score,
+    Target,
+    start_turn,
+)
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.testing import FakeJudge
 from tests.guard.conftest import FALLBACK, PASSAGE, SUPPORTED, UNSUPPORTED, Traced, make_guard
@@ -375,6 +383,29 @@ def test_a_metric_that_fails_follows_on_error() -> None:
     assert decision.reason == "failing_model: failed with ValueError"
 
 
+def test_a_metric_without_a_score_of_the_turn_follows_on_error() -> None:
+    """A score of each passage says nothing about the answer."""
+
+    @rageval_hooks.metric(name="of_passages", requires=("passages",))
+    def of_passages(turn: Any) -> list[Score]:
+        return [Score(name="of_passages", value=1.0, target=Target(kind="passage", index=0))]
+
+    decision = make_guard(metrics=[of_passages], threshold=0.5, on_error="closed").check(SUPPORTED, [PASSAGE])
+    assert (decision.verdict, decision.reason) == ("unchecked", "of_passages: no result")
+
+
+def test_a_check_that_fails_follows_on_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason names the exception, and not its message, which may quote a text."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError(SUPPORTED)
+
+    monkeypatch.setattr("rageval_hooks.online.engine.Engine.evaluate_local", fail)
+    decision = make_guard(on_error="closed").check(SUPPORTED, [PASSAGE])
+    assert (decision.verdict, decision.answer) == ("unchecked", FALLBACK)
+    assert decision.reason == "the check failed with RuntimeError"
+
+
 @pytest.mark.parametrize("supported", [True, False])
 def test_a_judge_decides(supported: bool) -> None:
     """It reads redacted texts."""
@@ -558,8 +589,14 @@ def test_a_span_that_cannot_be_written_does_not_change_the_decision(
     assert "the span of a guard could not be written [RAGEVAL-704]" in caplog.text
 
 
-def test_a_longer_text_that_claims_nothing_passes() -> None:
-    """Its words are about the conversation: no passage is needed, also where a judge is asked."""
-    answer = "Thank you for your question! Let me know if you need any further information about this topic."
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Thank you for your question! Let me know if you need any further information about this topic.",
+        "The rules of the new pier:",
+    ],
+)
+def test_a_longer_text_that_claims_nothing_passes(answer: str) -> None:
+    """Its words are about the conversation, or announce what follows: no passage is needed."""
     guard = make_guard(on_error="closed", metrics="faithfulness", threshold=0.5)
     assert guard.check(answer, [PASSAGE]).verdict == "no_claims"
