@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -124,6 +125,16 @@ def test_other_runs_are_those_that_langsmith_makes_of_spans(
     monkeypatch.setenv("LANGSMITH_TRACING_MODE", "otel")
     deliver(LangsmithExporter(server.url, api_key="key"), id=RUN, framework="langchain")
     assert feedback(server)["groundedness"]["run_id"] == "00000000-0000-0000-1234-567890abcdef"
+
+
+def test_not_by_itself_without_langsmiths_tracer(server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key alone sends nothing, and LangSmith is not imported for it."""
+    monkeypatch.delitem(sys.modules, "langsmith.utils")
+    monkeypatch.setenv("LANGCHAIN_API_KEY", "key")
+    monkeypatch.setenv("LANGCHAIN_ENDPOINT", server.url)
+    deliver(LangsmithAutoExporter(), id=RUN, framework="langchain")
+    assert server.requests == []
+    assert "langsmith.utils" not in sys.modules
 
 
 def test_by_itself_beside_langsmiths_tracer(server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:

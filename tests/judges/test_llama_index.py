@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, LLMMetadata, ToolCallBlock
 from llama_index.core.llms.mock import MockFunctionCallingLLM, MockLLM
+from pydantic import RootModel
 
 from rageval_hooks.errors import ConfigurationError, JudgeAnswerError, JudgeUnavailableError
 from rageval_hooks.judges.llama_index import LlamaIndexJudge
@@ -119,6 +120,16 @@ def test_an_llm_that_does_not_call_the_tool(llm: Any, mode: str) -> None:
     """The answer is its text."""
     judgement = ask(resolve_judge(llm))
     assert (judgement.value, judgement.mode) == (Grade(**GOOD), mode)
+
+
+def test_a_schema_without_named_fields_is_asked_for_as_text() -> None:
+    """A tool has named arguments, so it cannot enforce such a schema."""
+
+    class Wrapped(RootModel[Grade]):
+        pass
+
+    judgement = ask(resolve_judge(BrokenCalls(response_generator=_answer, is_chat_model=True)), schema=Wrapped)
+    assert (judgement.value.root, judgement.mode) == (Grade(**GOOD), "text")
 
 
 class KeptKey(MockFunctionCallingLLM):

@@ -159,8 +159,6 @@ class Evidence:
             queries: what was searched for: a model may have written that, and the result may quote it.
         """
         written = self._written_by(at)
-        if not written:
-            return False
         words = words_of(text)
         phrases = {phrase for record in written for phrase in record.statements if phrase in words}
         # A function may take a part of a model's sentence.

@@ -259,12 +259,11 @@ def _text_results_of(tool: Run) -> Sequence[Passage]:
 def _is_among(passage: Passage, others: Iterable[Passage]) -> bool:
     """Return True if one of some passages is this one, or was made from it: cut, extended or rewritten in place."""
     text = passage.text.strip()
-    if not text:
-        return True  # an empty passage has nothing to add
     for other in others:
         if passage.id is not None and passage.id == other.id:
             return True
-        if text in other.text or other.text.strip() in text:
+        theirs = other.text.strip()
+        if theirs and (text in theirs or theirs in text):  # an empty text is in every other one
             return True
     return False
 

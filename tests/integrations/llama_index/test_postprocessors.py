@@ -10,6 +10,7 @@ from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor import LLMRerank, MetadataReplacementPostProcessor, SimilarityPostprocessor
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from rageval_hooks.turn import Step, Turn
@@ -102,6 +103,16 @@ def test_a_reranker_without_a_span(captured: Captured) -> None:
     assert shown(turn) == [("d3", 100.0), ("d2", 99.0)]
     assert dropped(turn) == ["d1"]
     assert [passage.id for passage in of_kind(turn, "retriever")[0].passages] == ["d1", "d2", "d3"]
+
+
+def test_an_empty_node_hides_no_other_one(captured: Captured) -> None:
+    """What the reranker dropped is kept, also where it left a node without text."""
+
+    nodes = [TextNode(text=text, id_=name) for name, text in {**FACTS, "empty": ""}.items()]
+    retriever = ScriptedRetriever(lambda _: [NodeWithScore(node=node, score=0.5) for node in nodes])
+    RetrieverQueryEngine.from_args(retriever, llm=llm(), node_postprocessors=[Reverse(keep=1)]).query(QUESTION)
+
+    assert dropped(captured.turn) == list(FACTS)
 
 
 def test_several_in_a_row(captured: Captured) -> None:
