@@ -13,6 +13,11 @@ from rageval_hooks import Message, Passage, SpanReference, Step, Timing, Turn, U
 from tests import strategies
 
 
+def test_a_step_of_a_turn_without_a_span_has_none() -> None:
+    step = Step(id="1", kind="retriever", name="search", started_at=1, ended_at=2)
+    assert Turn(query="Who?", response="Ann.", steps=(step,)).step_span_id(step) is None
+
+
 @settings(max_examples=150)
 @given(strategies.turns)
 def test_a_turn_goes_to_json_and_back(turn: Turn) -> None:

@@ -30,7 +30,6 @@ MAX_CHUNKS: Final = 200
 ANY: Final = 0
 """In the dates of an index: any year, or any day."""
 
-_MAX_ACRONYM_LENGTH: Final = 6
 # "orld " in "World Health", "rganisation for " and "o-operation and " in "Organisation for Economic Co-operation and …"
 _BETWEEN_INITIALS: Final = (
     rf"[^\W_]*(?:-[a-z][^\W_]*|['’]s)?[ \u00a0\n&\"'“”‘’-]{{1,3}}(?:(?i:{'|'.join(word_set('linking_words'))}) ){{0,3}}"
@@ -172,8 +171,6 @@ def _acronym_letters(raw: str) -> str:
 
 def _spelled_out(acronym: str, index: FactIndex) -> bool:
     """Return True if a text has words with these initials, with function words between them: a name or its end."""
-    if len(acronym) > _MAX_ACRONYM_LENGTH:
-        return False
     pattern = re.compile(r"(?<![^\W_])" + _BETWEEN_INITIALS.join(map(re.escape, acronym.upper())))
     return any(any(scan(pattern, part.text)) for part in index.parts or (index,))
 

@@ -56,13 +56,15 @@ def bad(rows: Path, folder: Path, name: str, *thresholds: str) -> int:
 def test_a_team_that_is_stricter(tmp_path: Path) -> None:
     """The fit is better on held-out answers, and the file works in code, in a variable and in a command."""
     rows, limits = write(tmp_path / "rows.jsonl", 200, share=0.85), tmp_path / "thresholds.toml"
+    with rows.open("a") as file:
+        file.write(json.dumps({"question": "Who?", "answer": "Ann.", "contexts": [], "label": 1, "group": "x"}))
     said = calibrate(rows, limits)
     found = tomllib.loads(limits.read_text())["verdict"]
 
     assert "the fit is better" in said.splitlines()[-1]
     assert "difference of kappa: +" in said
     assert "held out in 5 folds" in said
-    assert limits.read_text().startswith("# 200 labelled answers")
+    assert limits.read_text().startswith("# 200 labelled answers, 1 without a verdict are left out")
     assert found["one"]["bad"] > 0.31
     assert found["one"]["bad"] <= found["one"]["doubtful"]
     assert bad(rows, tmp_path, "after.jsonl", str(limits)) > bad(rows, tmp_path, "before.jsonl")

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,6 +62,18 @@ def with_judge(server: JudgeServer, *arguments: str, status: int, url: str = "")
     options = f"base_url={url or server.url}"
     found = doctor(*arguments, status=status, judge="openai:judge-model", metrics="trace", judge_options=options)
     return found["judge"]
+
+
+def test_instrumentors_of_other_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with what its spans have, or the variable without which they have no texts."""
+    found = SimpleNamespace(metadata={"Name": "openinference-instrumentation-haystack"}, version="1.0")
+    monkeypatch.setattr("rageval_hooks.integrations.opentelemetry.instrumentors.distributions", lambda: [found])
+    seen = messages(doctor(status=0)["traced frameworks"])
+    monkeypatch.setenv("OPENINFERENCE_HIDE_INPUTS", "true")
+    hidden = messages(doctor(status=0)["traced frameworks"])
+
+    assert seen.startswith("ok: openinference-instrumentation-haystack 1.0: its spans have question, answer and")
+    assert hidden.endswith("so its turns cannot be evaluated: unset OPENINFERENCE_HIDE_INPUTS")
 
 
 def test_a_good_setup_has_exit_status_0() -> None:

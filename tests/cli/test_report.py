@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -719,3 +720,18 @@ def test_an_output_that_cannot_be_written(run, tmp_path: Path, before: Path) -> 
 
     assert result.status == 2
     assert f"{before / 'report.html'} cannot be written: " in result.errors
+
+
+def test_a_disk_that_is_full(run, tmp_path: Path, before: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line names the file, which stays as it was."""
+    (tmp_path / "report.html").write_text("yesterday")
+
+    def replace(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rageval_hooks.offline.records.writing.os.replace", replace)
+    result = run("report", before, "--output", tmp_path / "report.html")
+
+    assert result.status == 2
+    assert f"{tmp_path / 'report.html'} cannot be written: No space left on device" in result.errors
+    assert (tmp_path / "report.html").read_text() == "yesterday"

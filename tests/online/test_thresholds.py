@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import types
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,8 @@ from rageval_hooks import ConfigurationError, Evaluation, Score, ScoreDefinition
 from rageval_hooks.metrics.base import REGISTRY, Metric, Threshold
 from rageval_hooks.models import Models
 from rageval_hooks.models.sources import packaged_minilm
+from rageval_hooks.offline.records import Record, write_records
+from rageval_hooks.offline.report import build_report
 from rageval_hooks.score import Target
 from rageval_hooks.settings import LEXICAL, MINILM, Settings
 from rageval_hooks.testing import FakeJudge
@@ -349,3 +354,16 @@ def test_a_share_that_is_the_threshold_passes(value: float, threshold: float, di
     found = definition.label(Score(name="x", value=value), threshold)
 
     assert found.label == ("pass" if passes else "fail")
+
+
+def test_a_metric_of_another_package_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is no obstacle to a report, which asks the metric of each score what it means."""
+    broken = EntryPoint("broken", "no_such_package:Metric", "rageval_hooks.metrics")
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: [broken] if group == "rageval_hooks.metrics" else []
+    )
+    record = Record(id="q1", turn=GOOD, results=(Score(name="theirs", value=0.5, metric="broken"),))
+    write_records(tmp_path / "a.jsonl", [record])
+    [file] = build_report([tmp_path / "a.jsonl"]).files
+
+    assert file.score("theirs") is not None

@@ -579,7 +579,7 @@ def _may_be(name: str, value: Any) -> bool:
     if is_missing(value):
         return False
     if name == "passages":
-        return value != [] and may_be_passages(value)
+        return may_be_passages(value)
     if name == "document":
         # A sentence is what the document says.
         return len(str(value)) <= _MAX_NAME_LENGTH and str(value).strip()[-1] not in ".!?。"

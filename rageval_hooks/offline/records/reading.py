@@ -429,9 +429,7 @@ def _records_of_trace(line: int, parts: Parts) -> Iterator[Record | BadRow]:
 def _scores_of(turn_id: str, spans: Sequence[TracedSpan]) -> tuple[Score, ...]:
     """Return the scores of a whole turn that we wrote onto spans; of each the first."""
     all_spans = chain.from_iterable(top.inside() for top in tree_of(spans))
-    root = next((one for one in all_spans if turn_id in (one.span.span_id, one.span.text(TURN_ID))), None)
-    if root is None:
-        return ()
+    root = next(one for one in all_spans if turn_id in (one.span.span_id, one.span.text(TURN_ID)))
     found: dict[str, Score] = {}
     # The spans of evaluations have every score, the turn's own only the main ones.
     own = sorted((one.span for one in root.inside() if one.span.kind == "EVALUATOR"), key=lambda span: span.started_at)

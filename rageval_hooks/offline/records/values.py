@@ -190,13 +190,11 @@ def _passage(item: Any, number: int, path: str) -> Passage:
 
 
 def may_be_passages(value: Any) -> bool:
-    """Return False for a cell that certainly holds no texts of passages; True for an empty one.
+    """Return False for a cell that certainly holds no texts of passages.
 
     A wrong passage is worse than none: an answer would be compared with the number 5 or the name of a file.
     """
     found = unpacked(value)
-    if is_missing(found) or found == []:
-        return True
     return any(map(_may_be_passage, found if isinstance(found, (list, tuple)) else [found]))
 
 
