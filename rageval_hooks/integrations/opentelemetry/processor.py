@@ -44,7 +44,7 @@ _logger = logging.getLogger(__name__)
 MAX_TRACES = 2_000
 """Traces in progress; beyond it the oldest is given up."""
 MAX_SPANS = 2_000
-"""Spans of one trace; beyond it, what is complete becomes turns."""
+"""Spans of one trace; at each multiple of it, what is complete becomes turns."""
 MAX_BYTES = 64 * 2**20
 """Texts of all traces in progress; beyond it the oldest is given up."""
 MAX_SECONDS = 3600.0
@@ -170,7 +170,7 @@ class TurnSpanProcessor(SpanProcessor):
                 self._keep(trace, span, context, live)
             if not trace.open:
                 self._complete(context.trace_id)
-            elif len(trace.spans) > MAX_SPANS:
+            elif len(trace.spans) % MAX_SPANS == 0:
                 self._complete_in_part(trace)
         except Exception as error:
             self._failed(error)
@@ -247,7 +247,8 @@ class TurnSpanProcessor(SpanProcessor):
         running = {span_id: span for span_id, span in trace.spans.items() if is_running(span)}
         ended = {span_id: span for span_id, span in trace.spans.items() if span_id not in running}
         stays = running.keys() | trace.open.keys()
-        part = _Trace(trace.opened_at, spans=ended, hidden=trace.hidden, live=dict(trace.live))
+        part = _Trace(trace.opened_at, spans=ended, hidden=trace.hidden, live=trace.live)
+        trace.live = {span_id: trace.live[span_id] for span_id in running}
         part.parts = [one for one in trace.parts if one.span_id not in stays]
         trace.spans, trace.parts = running, [one for one in trace.parts if one.span_id in stays]
         self._size -= trace.size
