@@ -8,8 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +112,21 @@ def test_score_gives_the_records_of_the_local_engine(tmp_path: Path) -> None:
         before.items()
         <= {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet") if path.is_file()}.items()
     )
+
+
+def test_a_file_on_a_server_is_scored(tmp_path: Path) -> None:
+    """Whatever fsspec reads: each actor reads a copy of its own."""
+    source = write(tmp_path / "served" / "in.jsonl", rows(5))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=source.parent))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/in.jsonl"
+        done = invoke("score", url, "-o", tmp_path / "out", engine="ray", **LEXICAL)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert done.exit_code == 0, done.output
+    assert len(pandas.read_parquet(tmp_path / "out")) == 5
 
 
 def test_score_does_not_mix_scores(tmp_path: Path) -> None:

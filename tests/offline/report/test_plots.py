@@ -230,3 +230,10 @@ def test_verdicts_are_a_stacked_bar(tmp_path: Path) -> None:
     assert (found["verdict"].kind, mark.parts) == ("stack", (("good", 0.25), ("bad", 0.75)))
     words = texts(to_svg(draw([found["verdict"]])))
     assert "1 good (25%), 3 bad (75%)" in words
+    assert {"good", "bad"} <= set(words.split(" | "))
+
+
+def test_a_narrow_part_of_a_bar_has_no_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [judged(f"q{k}", "bad" if k else "good") for k in range(20)])
+    words = texts(to_svg(draw([panel for panel in panels(build_report([path])) if panel.title == "verdict"])))
+    assert {"good", "bad"} & set(words.split(" | ")) == {"bad"}
