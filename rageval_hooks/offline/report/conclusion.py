@@ -170,6 +170,8 @@ def _about_score(row: ScoreSummary, bound: float | None) -> Iterator[tuple[Findi
 
 def _lead(comparison: FileComparison) -> str:
     """Return in one sentence whether a file is better or worse: ``s2 is worse: bad 0% → 46%``."""
+    if not comparison.common:
+        return f"{comparison.before} and {comparison.after} cannot be compared: they have no questions in common."
     told = {worse: _told_changes(comparison, worse=worse) for worse in (True, False)}
     for worse, changes in told.items():
         # The share of bad answers, or else what changed most.
@@ -193,7 +195,7 @@ def _changes(comparison: FileComparison) -> Iterator[Finding]:
             yield Finding(kind=kind, text=f"{pair}: bad answers {_numbers(change, comparison)}: {word}.")
     yield from _told(pair, "bad", "worse", worse, comparison)
     yield from _told(pair, "good", "better", better, comparison)
-    if not worse and not better:
+    if not worse and not better and comparison.common:
         text = f"{pair}: no score changed significantly over {counted(comparison.common, 'question')}."
         yield Finding(kind="note", text=text)
     # Values that were skipped or not computed are in the notes of the tables; failures are bad news.

@@ -612,7 +612,7 @@ class TestComparison:
         [comparison] = report.comparisons
 
         assert (comparison.common, {change.count for change in comparison.scores}) == (0, {0})
-        assert "neither better nor worse, as far as 0 questions tell" in conclude(report).headline
+        assert "cannot be compared: they have no questions in common" in conclude(report).headline
 
     def test_two_scores_of_one_name(self, tmp_path: Path) -> None:
         """Of two metrics. The report says that they are not comparable."""
