@@ -38,8 +38,9 @@ $(BIN)/python:
 	$(call environment,$(VENV))
 
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e ".[$*]"
-	$(WEIGHTS)
+	@echo "Installing rageval-hooks[$*] with $(INSTALLER)"
+	@$(INSTALL) -e ".[$*]"
+	@$(WEIGHTS)
 	@touch $@
 
 # Several extras in one go, for example EXTRAS="test e2e docs", which is faster than one after the other.

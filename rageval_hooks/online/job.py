@@ -19,7 +19,7 @@ from rageval_hooks.score import VERDICT, Evaluation, Result, Skipped, is_judged_
 from rageval_hooks.turn import Turn
 
 OTHER_VERDICT: Final = "other"
-"""Stands in :attr:`MetricSpec.rates` for every verdict that has no rate of its own, and for a turn without one."""
+"""Stands in :attr:`MetricSpec.rates` for every verdict without its own rate, and for a turn without one."""
 
 
 class MetricSpec(Data):

@@ -115,7 +115,7 @@ def test_score_gives_the_records_of_the_local_engine(tmp_path: Path) -> None:
 
 
 def test_a_file_on_a_server_is_scored(tmp_path: Path) -> None:
-    """Whatever fsspec reads: each actor reads a copy of its own."""
+    """Any file that fsspec can open: each actor reads a local copy."""
     source = write(tmp_path / "served" / "in.jsonl", rows(5))
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=source.parent))
     threading.Thread(target=server.serve_forever, daemon=True).start()

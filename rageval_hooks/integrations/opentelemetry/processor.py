@@ -4,7 +4,7 @@ A trace is complete when its outermost span of this process has ended, and every
 and nothing waits for quiet. What the callbacks of an integration capture is not built again: spans inside their runs,
 and spans that an instrumentor of the same framework makes, are left to them. If such a run is inside a span of another
 framework, for example of an agent whose tool asks a query engine, it becomes part of the turn of that span. If the run
-has a handler of its own, that handler gets the run's turn as well.
+has its own handler, that handler gets the run's turn as well.
 """
 
 from __future__ import annotations

@@ -383,7 +383,7 @@ def test_what_became_of_turns_that_are_not_scored(
 
     def builders(spans: Any, tools: Any) -> Any:
         if spans[0].trace_id == f"{4:032x}":
-            raise ValueError("a form that nobody knows")
+            raise ValueError("an unknown form")
         return builders_of(spans, tools)
 
     monkeypatch.setattr("rageval_hooks.offline.watch.builders_of", builders)
@@ -398,7 +398,7 @@ def test_what_became_of_turns_that_are_not_scored(
 def test_a_session_that_cannot_be_read(store: Store, server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is counted, the next one has its summary, and its next turn tries again."""
     store.add(rag_trace(1, session="ann"), rag_trace(2, session="bob"))
-    failures = iter((ValueError("a form that nobody knows"),))
+    failures = iter((ValueError("an unknown form"),))
 
     def records(*arguments: Any) -> Any:
         for failure in failures:
